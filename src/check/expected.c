@@ -6,7 +6,8 @@
 #include "check/proof.h"
 
 static const char *const input_names[LS_INPUT_COUNT] = {"the tokens", "the labels", "the positions",
-                                                        "the places", "the draws"};
+                                                        "the places", "the draws",
+                                                        "the reference"};
 
 void ls_program_inputs(const ls_program *program, int values[LS_INPUT_COUNT]) {
   values[LS_INPUT_TOKENS] = program->ids;
@@ -14,12 +15,13 @@ void ls_program_inputs(const ls_program *program, int values[LS_INPUT_COUNT]) {
   values[LS_INPUT_POSITIONS] = program->positions;
   values[LS_INPUT_PLACES] = program->places;
   values[LS_INPUT_DRAWS] = program->draws;
+  values[LS_INPUT_REFERENCE] = program->reference;
 }
 
 /* Where the graph has each input, in the order of ls_input. */
 static ls_tensor_id input_of(const ls_graph *graph, int input) {
   const ls_tensor_id inputs[LS_INPUT_COUNT] = {graph->ids, graph->labels, graph->positions,
-                                               graph->places, graph->draws};
+                                               graph->places, graph->draws,    graph->reference};
   return inputs[input];
 }
 
@@ -55,6 +57,8 @@ static bool *find_needed(const ls_proof *proof) {
   const bool ends = graph->loss.index >= 0 || graph->logits.index >= 0;
   if (graph->loss.index >= 0) wanted[graph->loss.index] = true;
   if (graph->logits.index >= 0) wanted[graph->logits.index] = true;
+  for (int r = 0; r < LS_MAX_OUTPUTS; r++)
+    if (graph->rewards[r].index >= 0) wanted[graph->rewards[r].index] = true;
   for (int n = graph->nodes.count - 1; n >= 0; n--) {
     const ls_node *node = &graph->nodes.items[n];
     needed[n] = !ends;
@@ -66,11 +70,19 @@ static bool *find_needed(const ls_proof *proof) {
   return needed;
 }
 
-/* The op that counts tokens, which no graph has. */
-static ls_op_kind find_counting(void) {
-  int kind = 0;
-  while (kind < LS_OP_COUNT && ls_op_row((ls_op_kind)kind)->duty != LS_DUTY_COUNT) kind++;
-  return (ls_op_kind)kind;
+/* What counts what the loss is a mean over, which no graph has: the op that reads as many inputs,
+ * labels of tokens, or of pairs with where their documents begin. */
+static void add_counting(ls_proof *proof) {
+  const ls_graph *graph = proof->graph;
+  const bool pairs = graph->reference.index >= 0;
+  ls_node_record made = {.inputs = pairs ? 2 : 1};
+  while (made.kind < (int)LS_OP_COUNT && (ls_op_row((ls_op_kind)made.kind)->duty != LS_DUTY_COUNT ||
+                                          proof->labels[made.kind].inputs != made.inputs))
+    made.kind++;
+  made.in[0] = ls_expected_source(proof, graph->labels.index, 0);
+  if (pairs) made.in[1] = ls_expected_source(proof, graph->positions.index, 0);
+  if (pairs) made.attributes.sequence = graph->sequence;
+  ls_expression_add(&proof->expressions, &made);
 }
 
 void ls_expected_begin(ls_proof *proof) {
@@ -96,11 +108,9 @@ void ls_expected_begin(ls_proof *proof) {
   }
   proof->loss = graph->loss.index < 0 ? -1 : of_tensor[graph->loss.index];
   if (proof->loss >= 0) all->uses.items[proof->loss] = 1; /* as the root */
-  proof->logits = graph->logits.index < 0 ? -1 : of_tensor[graph->logits.index];
-  if (graph->labels.index < 0) return;
-  const int labels = ls_expected_source(proof, graph->labels.index, 0);
-  ls_expression_add(all,
-                    &(ls_node_record){.kind = (int)find_counting(), .inputs = 1, .in = {labels}});
+  const ls_tensor_id read = graph->answers.index >= 0 ? graph->answers : graph->logits;
+  proof->logits = read.index < 0 ? -1 : of_tensor[read.index];
+  if (graph->labels.index >= 0) add_counting(proof);
 }
 
 /* The graph's tensor that an expression is; NULL: it has none. */
@@ -255,11 +265,13 @@ ls_status ls_expected_check_sources(const ls_stage *stage, ls_error *error) {
       return ls_fail(error, LS_REFUTED, "stage %d: is given %s: expected none, as the model",
                      stage->number, input_names[i]);
     const ls_tensor *tensor = &graph->tensors.items[expected.index];
-    if (value->dtype == LS_I32 && same_sizes(value, tensor->ndim, tensor->dims)) continue;
-    return ls_fail(
-        error, LS_REFUTED, "stage %d: is given %s as %s %s: expected the model's %s int32",
-        stage->number, input_names[i], print_sizes(stage->proof, value->ndim, value->global),
-        ls_dtype_name(value->dtype), print_sizes(stage->proof, tensor->ndim, tensor->dims));
+    const ls_dtype dtype = ls_layout_dtype(stage->proof->layout, tensor->precision);
+    if (value->dtype == dtype && same_sizes(value, tensor->ndim, tensor->dims)) continue;
+    return ls_fail(error, LS_REFUTED, "stage %d: is given %s as %s %s: expected the model's %s %s",
+                   stage->number, input_names[i],
+                   print_sizes(stage->proof, value->ndim, value->global),
+                   ls_dtype_name(value->dtype),
+                   print_sizes(stage->proof, tensor->ndim, tensor->dims), ls_dtype_name(dtype));
   }
   return LS_OK;
 }

@@ -114,14 +114,19 @@ static ls_status forward_op(ls_stage *stage, const operands *all, int microbatch
   const ls_duty duty = ls_op_row(instruction->kind)->duty;
   for (int o = 0; o < instruction->outputs; o++)
     out[o] = (ls_content){.expression = node * LS_EXPRESSION_OUTPUTS + o, .microbatch = microbatch};
-  if (duty != LS_DUTY_LOSS && duty != LS_DUTY_COUNT) return LS_OK;
+  if (duty != LS_DUTY_LOSS && duty != LS_DUTY_COUNT && duty != LS_DUTY_REWARDS) return LS_OK;
   if (microbatch < 0)
     return ls_proof_fail(stage, error, "sums what is of no microbatch: expected one of them");
-  out[0] =
-      (ls_content){.kind = LS_CONTENT_SUM,
-                   .expression = duty == LS_DUTY_LOSS ? LS_CELL_LOSS_SUM : LS_CELL_VALID_TOKENS,
-                   .microbatch = -1,
-                   .terms = ls_term_one(stage->proof->arena, node, -1, microbatch, microbatch)};
+  static const ls_cell cells[] = {[LS_DUTY_LOSS] = LS_CELL_LOSS_SUM,
+                                  [LS_DUTY_REWARDS] = LS_CELL_REWARD_CHOSEN,
+                                  [LS_DUTY_COUNT] = LS_CELL_VALID_TOKENS};
+  const int sums = duty == LS_DUTY_REWARDS ? instruction->outputs : 1;
+  for (int o = 0; o < sums; o++)
+    out[o] =
+        (ls_content){.kind = LS_CONTENT_SUM,
+                     .expression = (int)cells[duty] + o,
+                     .microbatch = -1,
+                     .terms = ls_term_one(stage->proof->arena, node, -1, microbatch, microbatch)};
   return LS_OK;
 }
 

@@ -380,6 +380,28 @@ static ls_status check_cell(ls_stage *stage, ls_cell cell, ls_error *error) {
                  stage->number, cell == LS_CELL_NORM ? "the gradient norm" : "the mean loss");
 }
 
+/* What is told of pairs is summed as the loss is. */
+static ls_status check_rewards(ls_stage *stage, ls_error *error) {
+  const ls_program *program = stage->program;
+  for (int c = LS_CELL_REWARD_CHOSEN; c < LS_CELL_COUNT; c++) {
+    const int value = program->cell[c];
+    const bool wanted = stage->proof->graph->reference.index >= 0;
+    if ((value >= 0) != wanted)
+      return ls_fail(error, LS_REFUTED, "stage %d: has %s rewards of pairs: expected %s",
+                     stage->number, wanted ? "no" : "cells for", wanted ? "them" : "none");
+    if (!wanted) continue;
+    const ls_extent *extent = &stage->extents[value];
+    const ls_content *found =
+        ls_memory_look(stage, lasting_live_interval(program, value),
+                       program->values.items[value].storage, extent->begin, extent->end);
+    if (!found)
+      return ls_fail(error, LS_REFUTED, "stage %d: ends without %s: expected its sum",
+                     stage->number, program->values.items[value].name);
+    LS_TRY(ls_finished_sum(stage, found, (ls_cell)c, program->values.items[value].name, error));
+  }
+  return LS_OK;
+}
+
 /* Each cache has this program's rows. */
 static ls_status check_caches(ls_stage *stage, ls_error *error) {
   for (int v = 0; v < stage->program->values.count; v++) {
@@ -408,6 +430,7 @@ ls_status ls_proof_end(ls_stage *stage, ls_error *error) {
   if (loss) LS_TRY(check_cell(stage, LS_CELL_MEAN_LOSS, error));
   if (program->kind == LS_PROGRAM_STEP) LS_TRY(check_cell(stage, LS_CELL_NORM, error));
   LS_TRY(check_wish(stage, error));
+  if (loss) LS_TRY(check_rewards(stage, error));
   if (program->kind != LS_PROGRAM_FORWARD || program->logits < 0) return LS_OK;
   const int value = program->logits, live_interval = lasting_live_interval(program, value);
   const ls_extent *extent = &stage->extents[value];

@@ -58,6 +58,7 @@ typedef enum ls_input {
   LS_INPUT_POSITIONS,
   LS_INPUT_PLACES,
   LS_INPUT_DRAWS,
+  LS_INPUT_REFERENCE,
   LS_INPUT_COUNT
 } ls_input;
 
@@ -367,6 +368,11 @@ LS_CHECKED ls_status ls_check_declared(ls_stage *stage, int value, const ls_plac
 bool ls_axes_innermost(const ls_proof *proof, const ls_placement *placement, int dim, ls_axes axes);
 LS_CHECKED ls_status ls_check_whole(ls_stage *stage, const ls_content *content, const char *what,
                                     ls_error *error);
+
+/* A sum of the model's (its loss, what it is a mean over, rewards): of every microbatch, and whole
+ * on every rank. */
+LS_CHECKED ls_status ls_finished_sum(ls_stage *stage, const ls_content *content, ls_cell cell,
+                                     const char *what, ls_error *error);
 
 /* op.c, update.c, collective.c, transfer.c: what comes next on the stage. */
 LS_CHECKED ls_status ls_run_op(ls_stage *stage, ls_error *error);

@@ -59,9 +59,8 @@ static ls_status expect_cell_read(ls_stage *stage, int i, ls_cell cell, ls_error
   return expect_cell_made(stage, i, cell, false, error);
 }
 
-/* The model's loss or its count of labels: a sum of every microbatch, whole on every rank. */
-static ls_status finished_sum(ls_stage *stage, const ls_content *content, ls_cell cell,
-                              const char *what, ls_error *error) {
+ls_status ls_finished_sum(ls_stage *stage, const ls_content *content, ls_cell cell,
+                          const char *what, ls_error *error) {
   const int last =
       stage->program->kind == LS_PROGRAM_STEP ? stage->proof->layout->microbatches - 1 : 0;
   if (content->kind != LS_CONTENT_SUM || content->expression != (int)cell)
@@ -88,7 +87,7 @@ static ls_status run_reciprocal(ls_stage *stage, ls_error *error) {
   ls_operand operand;
   const ls_content *count;
   LS_TRY(read_input(stage, 0, &operand, &count, error));
-  LS_TRY(finished_sum(stage, count, LS_CELL_VALID_TOKENS, "count of valid tokens", error));
+  LS_TRY(ls_finished_sum(stage, count, LS_CELL_VALID_TOKENS, "count of valid tokens", error));
   LS_TRY(expect_cell(stage, ls_proof_instruction(stage)->out[0], LS_CELL_LOSS_SCALE, error));
   const ls_content made = cell_content(stage, LS_CELL_LOSS_SCALE, false);
   return write_output(stage, 0, &made, error);
@@ -117,8 +116,8 @@ static ls_status check_sums(ls_stage *stage, const ls_content *const *in, bool s
     return ls_proof_fail(stage, error, "speculates by something else: expected the squared norm");
   }
   if (stage->program->kind == LS_PROGRAM_STEP) LS_TRY(check_norm(stage, in[0], error));
-  LS_TRY(finished_sum(stage, in[1], LS_CELL_LOSS_SUM, "loss", error));
-  return finished_sum(stage, in[2], LS_CELL_VALID_TOKENS, "count of valid tokens", error);
+  LS_TRY(ls_finished_sum(stage, in[1], LS_CELL_LOSS_SUM, "loss", error));
+  return ls_finished_sum(stage, in[2], LS_CELL_VALID_TOKENS, "count of valid tokens", error);
 }
 
 /* A cell that a node of the update reads, as it is at the step's end. */
@@ -131,7 +130,7 @@ static ls_status read_cell(ls_stage *stage, int i, ls_cell cell, bool speculatio
   LS_TRY(read_input(stage, i, &operand, &content, error));
   return cell == LS_CELL_SQUARED_NORM
              ? check_norm(stage, content, error)
-             : finished_sum(stage, content, cell, "finished sum of a cell", error);
+             : ls_finished_sum(stage, content, cell, "finished sum of a cell", error);
 }
 
 static ls_status run_clip_factor(ls_stage *stage, ls_error *error) {

@@ -127,6 +127,7 @@ static void fill_empty(int64_t length, const ls_batch *row) {
     row->ids[t] = 0;
     row->labels[t] = LS_NO_LABEL;
     if (row->positions) row->positions[t] = (int32_t)t;
+    if (row->reference) row->reference[t] = 0;
   }
 }
 
@@ -141,8 +142,23 @@ static void fill_documents(const ls_text_part *part, int64_t start, int64_t leng
   if (after[1] == 0) row->labels[length - 1] = LS_NO_LABEL;
 }
 
-/* A row of whole examples. Each is asked for what is trained of it alone; what is left of the row
- * is a document of its own that is asked for nothing. */
+/* One document from place `at` of the row on; it is asked for what is trained of it alone. What the
+ * reference makes of all of it lies at the first of its labels. */
+static ls_status fill_document(const ls_order *order, const ls_corpus *corpus, int64_t first,
+                               int64_t count, const double *reference, int64_t at,
+                               const ls_batch *row, ls_error *error) {
+  LS_TRY(ls_corpus_copy(corpus, first, count, row->ids + at, error));
+  LS_TRY(ls_corpus_copy_labels(corpus, first + 1, count - 1, row->labels + at, error));
+  for (int64_t t = 0; row->positions && order->masked && t < count; t++)
+    row->positions[at + t] = (int32_t)t;
+  int64_t label = at;
+  while (label < at + count - 1 && row->labels[label] < 0) label++;
+  if (reference && row->reference) row->reference[label] = *reference;
+  return LS_OK;
+}
+
+/* A row of whole examples. What is left of it is a document of its own that is asked for nothing.
+ */
 static ls_status fill_packed(const ls_order *order, const ls_mix *mix, int64_t sequence,
                              const ls_batch *row, ls_error *error) {
   const ls_packing *packing = mix->packing;
@@ -151,11 +167,12 @@ static ls_status fill_packed(const ls_order *order, const ls_mix *mix, int64_t s
   fill_empty(order->seq_len, row);
   for (int64_t p = packing->rows[sequence]; p < packing->rows[sequence + 1]; p++) {
     const ls_packed_piece *piece = &packing->pieces[p];
-    LS_TRY(ls_corpus_copy(corpus, piece->first, piece->count, row->ids + at, error));
-    LS_TRY(
-        ls_corpus_copy_labels(corpus, piece->first + 1, piece->count - 1, row->labels + at, error));
-    for (int64_t t = 0; row->positions && order->masked && t < piece->count; t++)
-      row->positions[at + t] = (int32_t)t;
+    const double *reference = mix->reference ? mix->reference + 2 * p : NULL;
+    const int64_t own = piece->chosen ? piece->chosen : piece->count;
+    LS_TRY(fill_document(order, corpus, piece->first, own, reference, at, row, error));
+    if (piece->chosen)
+      LS_TRY(fill_document(order, corpus, piece->first + own, piece->count - own,
+                           reference ? reference + 1 : NULL, at + own, row, error));
     at += piece->count;
   }
   for (int64_t t = at; row->positions && order->masked && t < order->seq_len; t++)
@@ -193,7 +210,8 @@ ls_status ls_batch_fill(const ls_order *order, int64_t step, int64_t first_row, 
   for (int64_t r = 0; r < rows; r++) {
     const int64_t begin = r * order->seq_len;
     const ls_batch row = {batch->ids + begin, batch->labels + begin,
-                          batch->positions ? batch->positions + begin : NULL};
+                          batch->positions ? batch->positions + begin : NULL,
+                          batch->reference ? batch->reference + begin : NULL};
     LS_TRY(fill_row(order, step * order->batch + first_row + r, &row, error));
   }
   return LS_OK;

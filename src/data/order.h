@@ -28,6 +28,7 @@ enum { LS_NO_LABEL = -1, LS_MIX_PERIOD = 10000 };
 typedef struct ls_mix {
   ls_text_part part;
   const ls_packing *packing; /* of chats, whose sequences are its rows; NULL: texts */
+  const double *reference;   /* [2 x pieces] of pairs: log-probabilities of both answers; or NULL */
   double weight;             /* above 0, in any unit; of one part alone it means nothing */
   int64_t sequences;         /* ls_order_prepare fills in the rest */
   int64_t share;             /* samples of a period ... */
@@ -56,6 +57,7 @@ typedef struct ls_sample {
 typedef struct ls_batch {
   int32_t *ids, *labels;
   int32_t *positions; /* may be NULL */
+  double *reference;  /* of pairs: a reference's log-probability of each label; may be NULL */
 } ls_batch;
 
 /* Whole sequences in so many tokens. */

@@ -13,6 +13,7 @@ typedef struct packer {
   const ls_text_part *part;
   int64_t seq_len;
   bool cut;
+  int64_t longest; /* of one document of a pair; 0: there are no pairs */
   ls_packing *made;
   LS_LIST(ls_packed_piece) pieces;
   int64_t *before; /* [pieces] the one put into its bin before; -1: none */
@@ -51,7 +52,7 @@ static ls_status add_example(packer *self, int64_t first, int64_t count, ls_erro
     made->unasked++;
     return LS_OK;
   }
-  *LS_APPEND(self->arena, &self->pieces) = (ls_packed_piece){first, (int32_t)count};
+  *LS_APPEND(self->arena, &self->pieces) = (ls_packed_piece){first, (int32_t)count, 0};
   made->examples++;
   made->tokens += count;
   made->trained += trained;
@@ -59,18 +60,49 @@ static ls_status add_example(packer *self, int64_t first, int64_t count, ls_erro
   return LS_OK;
 }
 
+/* Two documents of the corpus from number `d` on. */
+static ls_status add_pair(packer *self, int64_t d, ls_error *error) {
+  const ls_corpus *corpus = self->part->corpus;
+  ls_packing *made = self->made;
+  int64_t count[2], trained[2];
+  LS_ASSERT(d + 1 < corpus->document_count);
+  for (int64_t s = 0; s < 2; s++) {
+    const int64_t first = corpus->documents[d + s].first, next = d + s + 1;
+    const bool last = next == corpus->document_count;
+    count[s] = (last ? corpus->count : corpus->documents[next].first) - first;
+    LS_TRY(count_trained(self, first, count[s], &trained[s], error));
+  }
+  if (count[0] + count[1] > self->seq_len || count[0] > self->longest || count[1] > self->longest) {
+    made->dropped++;
+    return LS_OK;
+  }
+  if (trained[0] == 0 || trained[1] == 0) {
+    made->unasked++;
+    return LS_OK;
+  }
+  *LS_APPEND(self->arena, &self->pieces) = (ls_packed_piece){
+      corpus->documents[d].first, (int32_t)(count[0] + count[1]), (int32_t)count[0]};
+  made->examples++;
+  made->tokens += count[0] + count[1];
+  made->trained += trained[0] + trained[1];
+  return LS_OK;
+}
+
 /* The documents of a part, which are whole ones. */
 static ls_status add_examples(packer *self, ls_error *error) {
   const ls_corpus *corpus = self->part->corpus;
+  const int64_t step = self->longest ? 2 : 1;
   for (int64_t r = 0; r < self->part->run_count; r++) {
     const ls_token_run *run = &self->part->runs[r];
     const int64_t end = run->first + (run[1].place - run->place);
     for (int64_t d = ls_corpus_document(corpus, run->first);
-         d < corpus->document_count && corpus->documents[d].first < end; d++) {
+         d < corpus->document_count && corpus->documents[d].first < end; d += step) {
       const int64_t first = corpus->documents[d].first;
       const int64_t next =
           d + 1 < corpus->document_count ? corpus->documents[d + 1].first : corpus->count;
-      if (first >= run->first) LS_TRY(add_example(self, first, next - first, error));
+      if (first < run->first) continue;
+      LS_TRY(self->longest ? add_pair(self, d, error)
+                           : add_example(self, first, next - first, error));
     }
   }
   return LS_OK;
@@ -145,16 +177,24 @@ static void list_rows(packer *self) {
   self->made->row_count = self->bin_count;
 }
 
+static ls_status make(packer *self, const ls_packing **packing, ls_error *error) {
+  self->made = LS_NEW(self->arena, ls_packing);
+  LS_TRY(add_examples(self, error));
+  fill_bins(self);
+  list_rows(self);
+  *packing = self->made;
+  return LS_OK;
+}
+
 ls_status ls_packing_make(ls_arena *arena, const ls_text_part *part, int64_t seq_len, bool cut,
                           const ls_packing **packing, ls_error *error) {
-  packer self = {.arena = arena,
-                 .part = part,
-                 .seq_len = seq_len,
-                 .cut = cut,
-                 .made = LS_NEW(arena, ls_packing)};
-  LS_TRY(add_examples(&self, error));
-  fill_bins(&self);
-  list_rows(&self);
-  *packing = self.made;
-  return LS_OK;
+  packer self = {.arena = arena, .part = part, .seq_len = seq_len, .cut = cut};
+  return make(&self, packing, error);
+}
+
+ls_status ls_packing_make_pairs(ls_arena *arena, const ls_text_part *part, int64_t seq_len,
+                                int64_t longest, const ls_packing **packing, ls_error *error) {
+  packer self = {.arena = arena, .part = part, .seq_len = seq_len, .longest = longest};
+  LS_ASSERT(longest > 0);
+  return make(&self, packing, error);
 }

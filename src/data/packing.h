@@ -15,6 +15,7 @@
 typedef struct ls_packed_piece {
   int64_t first;
   int32_t count;
+  int32_t chosen; /* of a pair the tokens of the first of its two documents; 0: one document */
 } ls_packed_piece;
 
 typedef struct ls_packing {
@@ -31,5 +32,12 @@ typedef struct ls_packing {
  * beginning stays. Errors: as ls_corpus_copy has. */
 LS_CHECKED ls_status ls_packing_make(ls_arena *arena, const ls_text_part *part, int64_t seq_len,
                                      bool cut, const ls_packing **packing, ls_error *error);
+
+/* The same of pairs of answers: documents two and two, which lie side by side in one sequence. None
+ * is cut; one whose documents have no room together, or one of them more than `longest` tokens, is
+ * dropped. */
+LS_CHECKED ls_status ls_packing_make_pairs(ls_arena *arena, const ls_text_part *part,
+                                           int64_t seq_len, int64_t longest,
+                                           const ls_packing **packing, ls_error *error);
 
 #endif

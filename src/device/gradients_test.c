@@ -143,6 +143,19 @@ static void make_cross_entropy(subject *s) {
   *LS_APPEND(s->arena, &s->roots) = (ls_root){s->graph->loss, s->graph->loss_scale};
 }
 
+static void make_preferences(subject *s) {
+  const int64_t tokens = label_size(s, 'n');
+  s->graph->sequence = draw(s, 'T', 1, 5);
+  s->graph->labels = ls_graph_input(s->graph, "labels", tokens);
+  s->graph->positions = ls_graph_input(s->graph, "positions", tokens);
+  ls_graph_preferences(
+      s->graph,
+      ls_graph_embedding(s->graph, parameter(s, "logits", tokens, label_size(s, 'v')),
+                         ls_graph_input(s->graph, "rows", tokens), 0),
+      0.7, s->seed % 2 ? 0.1 : 0);
+  *LS_APPEND(s->arena, &s->roots) = (ls_root){s->graph->loss, s->graph->loss_scale};
+}
+
 /* A ring's parts differentiate together. Here one rank has all blocks: what a turn sees is what the
  * places say of its keys, all of them at its one turn. */
 static void make_ring(subject *s) {
@@ -260,6 +273,8 @@ static subject make_subject(ls_op_kind kind, uint64_t seed, int frozen) {
   ls_graph_layer(s.graph, 0);
   if (kind == LS_OP_XENT_SUM || kind == LS_OP_XENT_LOSS)
     make_cross_entropy(&s);
+  else if (kind == LS_OP_XENT_SUM_EACH || kind == LS_OP_PAIR_LOSS)
+    make_preferences(&s);
   else if (kind == LS_OP_RING_ATTENTION || kind == LS_OP_RING_END)
     make_ring(&s);
   else

@@ -124,13 +124,24 @@ static int64_t label_padding(const kernel_case *test, const char *label) {
 }
 
 /* Cells have one element, and are fp64. */
-static ls_dtype dtype_of(const kernel_case *test, const ls_operand_labels *labels, bool index) {
+static ls_dtype dtype_of(const kernel_case *test, const ls_operand_labels *labels, bool index,
+                         bool twice) {
   if (index) return LS_I32;
+  if (twice) return LS_F64;
   return strcmp(labels->dim[0], "1") == 0 ? LS_F64 : test->dtype;
 }
 
-static ls_view make_view(const kernel_case *test, const ls_operand_labels *labels, bool index) {
-  ls_view view = {.dtype = dtype_of(test, labels, index), .ndim = labels->ndim};
+/* Of pairs the sums are fp64 for each token too. */
+static bool is_double(ls_op_kind kind, int operand, bool input) {
+  if (!input) return ls_op_row(kind)->precision[operand] == LS_DOUBLE;
+  return (kind == LS_OP_PAIR_LOSS && operand == 5) ||
+         (kind == LS_OP_PAIR_LOSS_BWD && operand == 0) ||
+         (kind == LS_OP_PAIR_REWARDS && operand == 0);
+}
+
+static ls_view make_view(const kernel_case *test, const ls_operand_labels *labels, bool index,
+                         bool twice) {
+  ls_view view = {.dtype = dtype_of(test, labels, index, twice), .ndim = labels->ndim};
   int64_t elements = 1;
   for (int d = 0; d < view.ndim; d++) {
     view.valid[d] = 1;
@@ -187,6 +198,8 @@ static double input_value(const kernel_case *test, int input, int64_t i, int64_t
       (test->kind == LS_OP_RING_END_BWD && input == 3) ||
       (test->kind == LS_OP_XENT_LOSS && input == 1) ||
       (test->kind == LS_OP_XENT_GRAD && input == 2) ||
+      (test->kind == LS_OP_XENT_GRAD_EACH && input == 2) ||
+      (test->kind == LS_OP_PAIR_LOSS && input == 1) ||
       (test->kind == LS_OP_ROW_SCALE && input == 2) ||
       (test->kind == LS_OP_ROW_SCALE_BWD && input == 3))
     return value + 2;
@@ -214,8 +227,10 @@ static void fill_input(const kernel_case *test, int input) {
     fill_blocks(test, input);
     return;
   }
-  const bool logits = input == 0 && (test->kind == LS_OP_XENT_MAX || test->kind == LS_OP_XENT_SUM ||
-                                     test->kind == LS_OP_XENT_GRAD);
+  const bool logits =
+      input == 0 && (test->kind == LS_OP_XENT_MAX || test->kind == LS_OP_XENT_SUM ||
+                     test->kind == LS_OP_XENT_SUM_EACH || test->kind == LS_OP_XENT_GRAD ||
+                     test->kind == LS_OP_XENT_GRAD_EACH);
   for (int64_t i = 0; i < view->dims[0]; i++)
     for (int64_t j = 0; j < stored_columns(view); j++) {
       double value = input_value(test, input, i, j);
@@ -294,6 +309,7 @@ static void make_case(kernel_case *test, ls_op_kind kind, ls_dtype dtype, uint64
                                      .beta2 = 0.95,
                                      .weight_decay = 0.1,
                                      .clip = 1,
+                                     .dpo_beta = 0.5,
                                      .weight = 0.5};
   add_options(test);
   test->args.attributes = &test->attributes;
@@ -305,13 +321,14 @@ static void make_case(kernel_case *test, ls_op_kind kind, ls_dtype dtype, uint64
   test->args.outputs = test->labels.outputs - (without ? test->labels.optional_outputs : 0);
   for (int i = 0; i < test->args.inputs; i++) {
     const bool index = ls_op_reads_indices(ls_op_row(kind), i);
-    test->args.in[i] = make_view(test, &test->labels.in[i], index);
+    test->args.in[i] = make_view(test, &test->labels.in[i], index, is_double(kind, i, true));
     if (ls_op_reads_blocks(ls_op_row(kind), i)) as_blocks(&test->args.in[i]);
     fill_input(test, i);
   }
   for (int o = 0; o < test->args.outputs; o++) {
     test->args.out[o] =
-        make_view(test, &test->labels.out[o], ls_op_row(kind)->precision[o] == LS_INDEX);
+        make_view(test, &test->labels.out[o], ls_op_row(kind)->precision[o] == LS_INDEX,
+                  is_double(kind, o, false));
     fill_output(test, o);
   }
 }
@@ -394,6 +411,7 @@ static const bool never_added_to[LS_OP_COUNT] = {[LS_OP_DEQUANTIZE] = true,
                                                  [LS_OP_RING_END] = true,
                                                  [LS_OP_RING_END_BWD] = true,
                                                  [LS_OP_XENT_MAX] = true,
+                                                 [LS_OP_PAIR_LOSS] = true,
                                                  [LS_OP_CLIP_FACTOR] = true,
                                                  [LS_OP_ADAMW] = true,
                                                  [LS_OP_SGD] = true,
@@ -456,8 +474,8 @@ static void no_rows_give_zero_gradients(void **state) {
     free_buffers();
   }
   /* embedding, linear, bias: 1 each; norms: 2, 1, 1 and 1; grouped products: 2; loss, count
-   * and norm: 1 each. */
-  assert_int_equal(zeroed, 13);
+   * and norm: 1 each; of pairs the loss and the count 1 each, rewards 3. */
+  assert_int_equal(zeroed, 18);
 }
 
 static void in_place_equals_apart(void **state) {

@@ -34,6 +34,8 @@ enum { LS_ACTIVATION_COUNT = LS_GELU_ERF + 1 };
   X(double, rope_scale)        /* rope_table: cosines and sines are multiplied by it; 0: not */   \
   X(int64_t, rope_pairs)       /* rope_table: pairs of columns */                                 \
   X(ls_activation, activation) /* gelu: which; swiglu: of the gate */                             \
+  X(double, dpo_beta)          /* pairs: of differences of log-probabilities */                   \
+  X(double, smoothing)         /* pair_loss: the share of pairs that are the wrong way round */   \
   X(double, beta1)             /* adamw, lion; sgd: the momentum */                               \
   X(double, beta2)             /* adamw, lion */                                                  \
   X(double, weight_decay)      /* adamw, sgd, lion: decoupled */                                  \

@@ -13,6 +13,8 @@ ls_graph *ls_graph_create(ls_arena *arena) {
   for (int k = 0; k < LS_OP_COUNT; k++) labels[k] = ls_op_labels_read((ls_op_kind)k);
   graph->op_labels = labels;
   graph->ids = graph->labels = graph->positions = graph->places = graph->draws = none;
+  graph->reference = graph->answers = none;
+  for (int r = 0; r < LS_MAX_OUTPUTS; r++) graph->rewards[r] = none;
   graph->loss_scale = graph->loss = graph->logits = none;
   return graph;
 }
@@ -384,5 +386,29 @@ void ls_graph_cross_entropy(ls_graph *graph, ls_tensor_id logits) {
   graph->logits = logits;
   graph->loss =
       first_output(graph, LS_OP_XENT_LOSS, NULL, (ls_tensor_id[]){max, sum, target, labels}, NULL);
+  graph->loss_scale = ls_graph_cell(graph, "loss_scale");
+}
+
+void ls_graph_preferences(ls_graph *graph, ls_tensor_id logits, double beta, double smoothing) {
+  const ls_tensor_id labels = graph->labels, positions = graph->positions;
+  const int64_t rows = ls_graph_tensor(graph, logits)->dims[0];
+  const ls_attributes attributes = {
+      .sequence = graph->sequence, .dpo_beta = beta, .smoothing = smoothing};
+  const ls_attributes told = {.sequence = graph->sequence, .dpo_beta = beta};
+  graph->reference = add_source(graph, "reference", LS_ROLE_INPUT, LS_DOUBLE, rows, 0);
+  ls_tensor_id max = first_output(graph, LS_OP_XENT_MAX, NULL, &logits, NULL);
+  int sums = ls_graph_node(graph, LS_OP_XENT_SUM_EACH, NULL, (ls_tensor_id[]){logits, max, labels},
+                           LS_MAX_OUTPUTS, NULL);
+  ls_tensor_id sum = graph->nodes.items[sums].out[0], target = graph->nodes.items[sums].out[1];
+  int loss = ls_graph_node(graph, LS_OP_PAIR_LOSS, &attributes,
+                           (ls_tensor_id[]){max, sum, target, labels, positions, graph->reference},
+                           LS_MAX_OUTPUTS, NULL);
+  graph->logits = logits;
+  graph->loss = graph->nodes.items[loss].out[0];
+  graph->answers = graph->nodes.items[loss].out[1];
+  int rewards =
+      ls_graph_node(graph, LS_OP_PAIR_REWARDS, &told,
+                    (ls_tensor_id[]){graph->answers, labels, positions}, LS_MAX_OUTPUTS, NULL);
+  memcpy(graph->rewards, graph->nodes.items[rewards].out, sizeof graph->rewards);
   graph->loss_scale = ls_graph_cell(graph, "loss_scale");
 }

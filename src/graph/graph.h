@@ -115,9 +115,13 @@ typedef struct ls_graph {
   /* Inputs [n], int32. label < 0: none. places, where tokens lie in an order of their own: which
    * token of the microbatch each row is. draws, with dropout: a random number of each token. */
   ls_tensor_id ids, labels, positions, places, draws;
+  ls_tensor_id reference; /* input [n], fp64, of pairs: log-probabilities of a reference's labels */
   ls_tensor_id loss_scale; /* cell: 1 / valid tokens of the step */
   ls_tensor_id loss;       /* cell: sum of the tokens' losses */
   ls_tensor_id logits;     /* [n, vocabulary] */
+  /* Of pairs: by token its document's log-probability beyond the reference's, which is read after a
+   * program in place of logits; and what is told of them (pair_rewards). */
+  ls_tensor_id answers, rewards[LS_MAX_OUTPUTS];
 } ls_graph;
 
 /* Everything below allocates in the graph's arena. */
@@ -212,6 +216,12 @@ ls_tensor_id ls_graph_weigh(ls_graph *graph, ls_tensor_id x, const ls_routing *r
 
 /* Sets graph->logits, loss and the cells; needs graph->labels. */
 void ls_graph_cross_entropy(ls_graph *graph, ls_tensor_id logits);
+
+/* The same for pairs of answers, and graph->reference, answers and rewards; needs graph->positions
+ * too. Direct preference optimization (Rafailov et al., 2023): over pairs the mean of
+ * -(1 - smoothing) log sigmoid(z) - smoothing log sigmoid(-z), z = beta times how much more likely
+ * than under the reference the chosen answer is, less that of the rejected one. */
+void ls_graph_preferences(ls_graph *graph, ls_tensor_id logits, double beta, double smoothing);
 
 /* Whether elements of this precision are blocks of weights; and how many numbers each is. */
 bool ls_precision_is_blocks(ls_precision precision);

@@ -61,6 +61,9 @@ enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 9, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_R
   X(XENT_MAX, "xent_max")                 \
   X(XENT_SUM, "xent_sum")                 \
   X(XENT_LOSS, "xent_loss")               \
+  X(XENT_SUM_EACH, "xent_sum_each")       \
+  X(PAIR_LOSS, "pair_loss")               \
+  X(PAIR_REWARDS, "pair_rewards")         \
   /* backward */                          \
   X(EMBEDDING_DW, "embedding_dw")         \
   X(LINEAR_DX, "linear_dx")               \
@@ -89,8 +92,11 @@ enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 9, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_R
   X(WEIGH_BWD, "weigh_bwd")               \
   X(COMBINE_BWD, "combine_bwd")           \
   X(XENT_GRAD, "xent_grad")               \
+  X(XENT_GRAD_EACH, "xent_grad_each")     \
+  X(PAIR_LOSS_BWD, "pair_loss_bwd")       \
   /* the step around them */              \
   X(COUNT_VALID, "count_valid")           \
+  X(COUNT_PAIRS, "count_pairs")           \
   X(ZERO, "zero")                         \
   X(RECIPROCAL, "reciprocal")             \
   X(SQUARED_NORM, "squared_norm")         \
@@ -163,14 +169,15 @@ typedef enum ls_again {
  * asks for this, not for the op. */
 typedef enum ls_duty {
   LS_DUTY_NONE = 0,
-  LS_DUTY_LOSS,  /* output 0 is the loss, summed over tokens */
-  LS_DUTY_COUNT, /* of tokens that have a label */
-  LS_DUTY_ZERO,  /* a cell begins at 0 */
-  LS_DUTY_SCALE, /* a count becomes what gradients begin with */
-  LS_DUTY_NORM,  /* sums the squares of a gradient */
-  LS_DUTY_CLIP,  /* finished sums become norm, clip factor and mean loss */
-  LS_DUTY_ROUND, /* master weights become stored ones */
-  LS_DUTY_COPY,  /* any tensor, or a slice of it */
+  LS_DUTY_LOSS,    /* output 0 is the loss, summed over tokens, or over pairs */
+  LS_DUTY_REWARDS, /* outputs are summed over pairs, and told with the loss */
+  LS_DUTY_COUNT,   /* of tokens that have a label, or of pairs: of what the loss is a mean over */
+  LS_DUTY_ZERO,    /* a cell begins at 0 */
+  LS_DUTY_SCALE,   /* a count becomes what gradients begin with */
+  LS_DUTY_NORM,    /* sums the squares of a gradient */
+  LS_DUTY_CLIP,    /* finished sums become norm, clip factor and mean loss */
+  LS_DUTY_ROUND,   /* master weights become stored ones */
+  LS_DUTY_COPY,    /* any tensor, or a slice of it */
 } ls_duty;
 
 /* What an axis of the mesh shares out; a set of these: axes of several kinds. */

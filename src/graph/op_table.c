@@ -285,6 +285,33 @@ static const ls_op rows[LS_OP_COUNT] = {
                          .precision = {LS_DOUBLE},
                          .passes = "1",
                          .indices = "3"},
+    /* xent_sum where each token's loss counts as often as the gradient of its sum says */
+    [LS_OP_XENT_SUM_EACH] = {.labels = "n v, n, n -> n, n",
+                             .shardable = "nv",
+                             .precision = {LS_ACCUMULATE, LS_ACCUMULATE},
+                             .gradients = {{LS_OP_XENT_GRAD_EACH, "01A2a", "0"}},
+                             .indices = "2"},
+    /* Pairs of answers. A sequence holds documents, whose tokens the positions count from 0: the
+     * first two are a pair, what was chosen and what was rejected, then the next two; a pair
+     * without labels is none. Of a document counts the log-probability of its labels, beyond that
+     * of a reference. max, sum, target, labels, positions, reference's log-probabilities -> sum
+     * over pairs of -log sigmoid(dpo_beta (chosen - rejected)); by token, its document's */
+    [LS_OP_PAIR_LOSS] = {.labels = "n, n, n, n, n, n -> 1, n",
+                         .duty = LS_DUTY_LOSS,
+                         .only = {{'n', LS_SHARES_SEQUENCES}},
+                         .precision = {LS_DOUBLE, LS_DOUBLE},
+                         .gradients = {{LS_OP_PAIR_LOSS_BWD, "B34a", "1"}},
+                         .divides = 1u << LS_ATTRIBUTE_sequence,
+                         .indices = "34"},
+    /* documents' log-probabilities beyond the reference's, labels, positions -> sums over pairs of
+     * dpo_beta times the chosen one's, of that of the rejected, and of 1 where the first is larger
+     */
+    [LS_OP_PAIR_REWARDS] = {.labels = "n, n, n -> 1, 1, 1",
+                            .duty = LS_DUTY_REWARDS,
+                            .only = {{'n', LS_SHARES_SEQUENCES}},
+                            .precision = {LS_DOUBLE, LS_DOUBLE, LS_DOUBLE},
+                            .divides = 1u << LS_ATTRIBUTE_sequence,
+                            .indices = "12"},
 
     /* dy, ids */
     [LS_OP_EMBEDDING_DW] = {.labels = "n c, n -> v c",
@@ -451,6 +478,19 @@ static const ls_op rows[LS_OP_COUNT] = {
                          .shardable = "nv",
                          .in_place = 1,
                          .indices = "3"},
+    /* logits, max, sum, labels, scale of each token -> dlogits */
+    [LS_OP_XENT_GRAD_EACH] = {.labels = "n v, n, n, n, n -> n v",
+                              .shardable = "nv",
+                              .in_place = 1,
+                              .indices = "3"},
+    /* documents' log-probabilities beyond the reference's, labels, positions, scale -> how often
+     * the loss of each token counts: that of the chosen answer's by how far the pair is from being
+     * told apart, the other's as often below 0 */
+    [LS_OP_PAIR_LOSS_BWD] = {.labels = "n, n, n, 1 -> n",
+                             .only = {{'n', LS_SHARES_SEQUENCES}},
+                             .precision = {LS_ACCUMULATE},
+                             .divides = 1u << LS_ATTRIBUTE_sequence,
+                             .indices = "12"},
 
     /* labels -> how many tokens have one */
     [LS_OP_COUNT_VALID] = {.labels = "n -> 1",
@@ -458,6 +498,13 @@ static const ls_op rows[LS_OP_COUNT] = {
                            .shardable = "n",
                            .precision = {LS_DOUBLE},
                            .indices = "0"},
+    /* labels, positions -> how many pairs there are */
+    [LS_OP_COUNT_PAIRS] = {.labels = "n, n -> 1",
+                           .duty = LS_DUTY_COUNT,
+                           .only = {{'n', LS_SHARES_SEQUENCES}},
+                           .precision = {LS_DOUBLE},
+                           .divides = 1u << LS_ATTRIBUTE_sequence,
+                           .indices = "01"},
     /* cell -> 0, the same cell */
     [LS_OP_ZERO] = {.labels = "1 -> 1", .duty = LS_DUTY_ZERO},
     /* cells: count, scale -> scale / max(count, 1) */

@@ -600,23 +600,25 @@ static ls_status load_program(loader *l, json_t *root) {
   program->parameters = LS_NEW_ARRAY(l->arena, ls_program_parameter,
                                      json_array_size(json_object_get(root, "parameters")) + 1);
   LS_TRY(load_list(l, root, "parameters", load_parameter));
-  int inputs[6];
-  if (!read_ints(json_object_get(root, "inputs"), inputs, 6) ||
+  int inputs[7];
+  if (!read_ints(json_object_get(root, "inputs"), inputs, 7) ||
       !read_ints(json_object_get(root, "cells"), program->cell, LS_CELL_COUNT))
     return damaged(l, "inputs", 0);
   if (json_unpack(root, "{s:i}", "replay_boundary", &program->replay_boundary) != 0 ||
       program->replay_boundary < -1 || program->replay_boundary > program->actions.count)
     return damaged(l, "replay_boundary", 0);
-  for (int i = 0; i < 6; i++)
+  for (int i = 0; i < 7; i++)
     if (!is_value(l, inputs[i], true)) return damaged(l, "inputs", (size_t)i);
   for (int c = 0; c < LS_CELL_COUNT; c++)
-    if (!is_value(l, program->cell[c], false)) return damaged(l, "cell", (size_t)c);
+    if (!is_value(l, program->cell[c], c >= LS_CELL_REWARD_CHOSEN))
+      return damaged(l, "cell", (size_t)c);
   program->ids = inputs[0];
   program->labels = inputs[1];
   program->positions = inputs[2];
   program->places = inputs[3];
   program->draws = inputs[4];
-  program->logits = inputs[5];
+  program->reference = inputs[5];
+  program->logits = inputs[6];
   return LS_OK;
 }
 

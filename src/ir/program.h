@@ -53,6 +53,10 @@ typedef enum ls_cell {
   LS_CELL_MEAN_LOSS,
   LS_CELL_SCALE, /* what gradients are multiplied by until the update: 1, more in fp16 */
   LS_CELL_STOP,  /* ranks that wish to stop: of this one, then of all */
+  /* Of a loss over pairs, summed as the loss is: what LS_OP_PAIR_REWARDS makes. Else none. */
+  LS_CELL_REWARD_CHOSEN,
+  LS_CELL_REWARD_REJECTED,
+  LS_CELL_PREFERRED,
   LS_CELL_COUNT
 } ls_cell;
 
@@ -199,7 +203,10 @@ typedef struct ls_program {
   int parameter_count;
   int64_t pool_bytes[LS_POOL_COUNT];
   int ids, labels, positions, places, draws; /* values; -1: none */
-  int logits;              /* of the last stage; -1 where they are made in slices */
+  int reference;                      /* likewise, of pairs: the reference's log-probabilities */
+  /* Of the last stage; -1 where they are made in slices. Of pairs in their place: by token the
+   * log-probability of its document beyond the reference's. */
+  int logits;
   int cell[LS_CELL_COUNT]; /* values; -1: none */
   double flops;            /* of one step over the whole mesh: matrix products and attention */
   double recomputed_flops; /* that are done a second time besides */

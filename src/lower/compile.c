@@ -56,8 +56,10 @@ static void lower_body(ls_lowering *lowering, const ls_action *action) {
 
 static int find_logits(const ls_lowering *lowering) {
   const ls_sharded *sharded = lowering->sharded;
+  const ls_graph *graph = sharded->graph;
+  const ls_tensor_id read = graph->answers.index >= 0 ? graph->answers : graph->logits;
   for (int v = 0; v < sharded->values.count; v++)
-    if (sharded->values.items[v].tensor.index == sharded->graph->logits.index)
+    if (sharded->values.items[v].tensor.index == read.index)
       return lowering->slices->inside[v] ? -1 : lowering->value_of[v];
   return -1;
 }

@@ -28,8 +28,11 @@ static void reduce_number(ls_lowering *lowering, int value, ls_axes axes, const 
 
 static void lower_count(ls_lowering *lowering) {
   ls_program *program = lowering->program;
-  ls_instruction *made = ls_lower_op(lowering, LS_OP_COUNT_VALID);
-  with(made, 1, &program->labels, 1, &program->cell[LS_CELL_VALID_TOKENS]);
+  const bool pairs = program->reference >= 0;
+  ls_instruction *made = ls_lower_op(lowering, pairs ? LS_OP_COUNT_PAIRS : LS_OP_COUNT_VALID);
+  with(made, pairs ? 2 : 1, (int[]){program->labels, program->positions}, 1,
+       &program->cell[LS_CELL_VALID_TOKENS]);
+  if (pairs) made->attributes.sequence = program->sequence;
   made->write[0] = LS_ADD_AFTER_FIRST;
 }
 
@@ -249,6 +252,12 @@ static void lower_factor(ls_lowering *lowering) {
        3, (int[]){cell[LS_CELL_NORM], cell[LS_CELL_CLIP_FACTOR], cell[LS_CELL_MEAN_LOSS]});
 }
 
+enum { REWARDS = LS_CELL_COUNT - LS_CELL_REWARD_CHOSEN };
+
+static ls_cell reward(int number) {
+  return (ls_cell)((int)LS_CELL_REWARD_CHOSEN + number);
+}
+
 /* With post-validation the factor is a speculation until VALIDATE: that of this stage's part of the
  * norm.
  */
@@ -259,11 +268,12 @@ static void lower_loss(ls_lowering *lowering) {
   while (lowering->sharded->values.items[loss].tensor.index != graph->loss.index) loss++;
   const ls_node *last = &graph->nodes.items[ls_graph_tensor(graph, graph->loss)->producer];
   const bool elsewhere = ls_chunks_stage(lowering->chunks, last->segment) != lowering->stage;
-  reduce_stages(
-      lowering, LS_CELL_LOSS_SUM, elsewhere,
+  const ls_axes axes =
       ls_mesh_axes(mesh, LS_MESH_STAGE) |
-          ls_placement_axes(mesh, &lowering->sharded->values.items[loss].placement, LS_PARTIAL, -1),
-      "loss");
+      ls_placement_axes(mesh, &lowering->sharded->values.items[loss].placement, LS_PARTIAL, -1);
+  reduce_stages(lowering, LS_CELL_LOSS_SUM, elsewhere, axes, "loss");
+  for (int r = 0; r < REWARDS && graph->reference.index >= 0; r++)
+    reduce_stages(lowering, reward(r), elsewhere, axes, "rewards");
   if (validates(lowering))
     reduce_stages(lowering, LS_CELL_STOP, false, ls_mesh_all(mesh), "wishes to stop");
   lower_factor(lowering);
@@ -272,6 +282,8 @@ static void lower_loss(ls_lowering *lowering) {
 static void lower_validation(ls_lowering *lowering) {
   sum_stages(lowering, LS_END, LS_CELL_SQUARED_NORM, "squared gradient norm");
   sum_stages(lowering, LS_END, LS_CELL_LOSS_SUM, "loss");
+  for (int r = 0; r < REWARDS && lowering->sharded->graph->reference.index >= 0; r++)
+    sum_stages(lowering, LS_END, reward(r), "rewards");
   sum_stages(lowering, LS_END, LS_CELL_STOP, "wishes to stop");
   lower_factor(lowering);
 }

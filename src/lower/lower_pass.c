@@ -151,11 +151,20 @@ int ls_lower_tensor(ls_lowering *lowering, int sharded_value, bool kept) {
   return add_tensor(lowering, sharded_value, storage);
 }
 
+/* The cell that the step's microbatches add a tensor up in; -1: none. */
+static int cell_of(const ls_lowering *lowering, ls_tensor_id id) {
+  const ls_graph *graph = lowering->sharded->graph;
+  if (id.index == graph->loss.index) return lowering->program->cell[LS_CELL_LOSS_SUM];
+  for (int r = 0; r < LS_MAX_OUTPUTS; r++)
+    if (id.index == graph->rewards[r].index)
+      return lowering->program->cell[LS_CELL_REWARD_CHOSEN + r];
+  return -1;
+}
+
 static int make_value(ls_lowering *lowering, const ls_shard_node *node, int n, int output) {
   const int value = node->out[output];
-  const ls_tensor_id id = lowering->sharded->values.items[value].tensor;
-  if (id.index == lowering->sharded->graph->loss.index)
-    return lowering->program->cell[LS_CELL_LOSS_SUM];
+  const int cell = cell_of(lowering, lowering->sharded->values.items[value].tensor);
+  if (cell >= 0) return cell;
   const bool kept = kept_for_backward(lowering, value, node->backward);
   const int storage =
       output == 0 ? reuses_input_buffer(lowering, node, n, tensor_bytes(lowering, value)) : -1;
@@ -194,7 +203,7 @@ static int source_value(ls_lowering *lowering, int sharded_value) {
 static ls_write_mode write_mode(ls_lowering *lowering, const ls_shard_node *node, int output) {
   const ls_graph *graph = lowering->sharded->graph;
   const ls_tensor_id id = lowering->sharded->values.items[node->out[output]].tensor;
-  if (id.index == graph->loss.index) return LS_ADD_AFTER_FIRST;
+  if (cell_of(lowering, id) >= 0) return LS_ADD_AFTER_FIRST;
   const ls_tensor *tensor = ls_graph_tensor(graph, id);
   if (tensor->role != LS_ROLE_GRADIENT) return LS_WRITE;
   if (lowering->contributed[tensor->parameter]) return LS_ADD;

@@ -271,22 +271,24 @@ static void describe_parameter(ls_lowering *lowering, int p) {
 
 static void make_cells(ls_lowering *lowering) {
   static const char *const names[LS_CELL_COUNT] = {
-      "learning_rate", "step",        "valid_tokens", "loss_scale", "loss_sum", "squared_norm",
-      "norm",          "clip_factor", "mean_loss",    "scale",      "stop"};
+      "learning_rate", "step",          "valid_tokens",    "loss_scale", "loss_sum",
+      "squared_norm",  "norm",          "clip_factor",     "mean_loss",  "scale",
+      "stop",          "reward_chosen", "reward_rejected", "preferred"};
+  const bool pairs = lowering->sharded->graph->reference.index >= 0;
+  const int own = pairs ? LS_CELL_COUNT : LS_CELL_REWARD_CHOSEN;
   const int numbers =
       ls_optimizer_temporaries(&lowering->sharded->layout.optimizer, LS_FROM_NUMBER);
   const int storage = ls_lower_storage(lowering, "cells", LS_POOL_CELL, LS_CATEGORY_INPUTS,
-                                       (int64_t)(LS_CELL_COUNT + numbers) * LS_CELL_BYTES);
-  for (int c = 0; c < LS_CELL_COUNT + numbers; c++) {
-    int *value =
-        c < LS_CELL_COUNT ? &lowering->program->cell[c] : &lowering->number[c - LS_CELL_COUNT];
-    *value = ls_lower_value(lowering,
-                            &(ls_value){.name = c < LS_CELL_COUNT ? names[c] : "update's number",
-                                        .dtype = LS_F64,
-                                        .ndim = 1,
-                                        .global = {1},
-                                        .storage = storage,
-                                        .offset = (int64_t)c * LS_CELL_BYTES});
+                                       (int64_t)(own + numbers) * LS_CELL_BYTES);
+  for (int c = own; c < LS_CELL_COUNT; c++) lowering->program->cell[c] = -1;
+  for (int c = 0; c < own + numbers; c++) {
+    int *value = c < own ? &lowering->program->cell[c] : &lowering->number[c - own];
+    *value = ls_lower_value(lowering, &(ls_value){.name = c < own ? names[c] : "update's number",
+                                                  .dtype = LS_F64,
+                                                  .ndim = 1,
+                                                  .global = {1},
+                                                  .storage = storage,
+                                                  .offset = (int64_t)c * LS_CELL_BYTES});
   }
 }
 
@@ -298,10 +300,11 @@ static int make_input(ls_lowering *lowering, ls_tensor_id id) {
   while (sharded->values.items[value].tensor.index != id.index) value++;
   const ls_placement *placement = &sharded->values.items[value].placement;
   const int64_t rows = ls_mesh_part(&sharded->mesh, 0, placement, 0, tensor->dims[0]).stored;
-  const int storage =
-      ls_lower_storage(lowering, tensor->name, LS_POOL_INPUT, LS_CATEGORY_INPUTS, rows * 4);
+  const ls_dtype dtype = ls_layout_dtype(&sharded->layout, tensor->precision);
+  const int storage = ls_lower_storage(lowering, tensor->name, LS_POOL_INPUT, LS_CATEGORY_INPUTS,
+                                       rows * (int64_t)ls_dtype_bytes(dtype));
   lowering->value_of[value] = ls_lower_value(lowering, &(ls_value){.name = tensor->name,
-                                                                   .dtype = LS_I32,
+                                                                   .dtype = dtype,
                                                                    .ndim = 1,
                                                                    .global = {tensor->dims[0]},
                                                                    .placement = *placement,
@@ -318,6 +321,7 @@ void ls_lower_units(ls_lowering *lowering) {
   program->positions = make_input(lowering, graph->positions);
   program->places = make_input(lowering, graph->places);
   program->draws = make_input(lowering, graph->draws);
+  program->reference = make_input(lowering, graph->reference);
   lowering->memory = LS_NEW_ARRAY(program->arena, ls_unit_memory, lowering->units->count);
   for (int u = 0; u < lowering->units->count; u++) place_unit(lowering, u);
   for (int u = 0; u < lowering->units->count; u++) place_gradients(lowering, u);

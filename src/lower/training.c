@@ -11,7 +11,8 @@ static ls_status build_graph(ls_arena *arena, const ls_training *training, const
       .sequence = training->sequence,
       .documents = training->documents,
       .places = layout->cp > 1,
-      .turns = ls_layout_turns(layout)};
+      .turns = ls_layout_turns(layout),
+      .pairs = training->pairs};
   LS_TRY(ls_model_build(arena, training->model, &options, graph, error));
   for (int p = 0; training->evaluates && p < (*graph)->parameters.count; p++)
     (*graph)->parameters.items[p].trainable = false;
@@ -79,9 +80,20 @@ static ls_status check_places(const ls_training *training, const ls_layout *layo
                  layout->cp, facts->name);
 }
 
+/* Of a pair the whole is looked at, which ranks of a context axis have in parts. */
+static ls_status check_pairs(const ls_training *training, const ls_layout *layout,
+                             ls_error *error) {
+  if (training->pairs.beta <= 0 || layout->cp <= 1) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "mesh.cp=%d with task=dpo, whose loss takes whole answers: use mesh.cp=1, with "
+                 "mesh.dp_shard or mesh.tp in its place",
+                 layout->cp);
+}
+
 ls_status ls_compile_graph(ls_arena *arena, const ls_training *training, const ls_layout *layout,
                            const ls_device_facts *facts, ls_compiled *compiled, ls_error *error) {
   *compiled = (ls_compiled){.layout = *layout};
+  LS_TRY(check_pairs(training, layout, error));
   LS_TRY(check_places(training, layout, facts, error));
   const ls_model_mode mode = training->evaluates ? LS_MODEL_FORWARD : LS_MODEL_TRAIN;
   LS_TRY(build_graph(arena, training, layout, mode, &compiled->graph, error));

@@ -20,6 +20,7 @@ typedef struct ls_training {
   const ls_model_config *model;
   int64_t batch, sequence; /* sequences of a step over the whole mesh; tokens of each */
   bool documents;          /* attention stays inside of each */
+  ls_model_pairs pairs;    /* a loss over pairs of answers, in documents */
   bool evaluates; /* there is no step: both programs are the evaluation, of frozen parameters */
   /* What else there is to say of a graph that has no backward part yet; NULL: nothing. */
   ls_status (*prepare)(const void *context, ls_graph *graph, ls_error *error);

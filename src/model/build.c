@@ -168,7 +168,10 @@ ls_tensor_id ls_builder_branch(ls_builder *builder, ls_tensor_id y) {
 static ls_status check_options(const ls_model_config *config, const ls_build_options *options,
                                ls_error *error) {
   const bool decode = options->mode == LS_MODEL_DECODE;
-  const int64_t longest = decode ? options->cache_rows : options->sequence;
+  const bool pairs = !decode && options->pairs.beta > 0;
+  const int64_t longest = decode  ? options->cache_rows
+                          : pairs ? (options->sequence + 1) / 2
+                                  : options->sequence;
   if (longest < 1 || options->tokens < 1 || (decode && options->tokens > all_cache_rows(options)))
     return ls_fail(error, LS_INPUT,
                    "%s: %lld tokens in sequences of %lld; expected at least one of each",
@@ -186,6 +189,13 @@ static ls_status check_options(const ls_model_config *config, const ls_build_opt
   const bool dynamic = config->rope_scaling == LS_ROPE_DYNAMIC;
   const int64_t positions =
       dynamic ? (int64_t)((double)config->positions * config->rope_factor) : config->positions;
+  if (longest > positions && pairs)
+    return ls_fail(
+        error, LS_INPUT,
+        "%s: two answers in %lld tokens, but the model is made for at most %lld in each; "
+        "use seq_len %lld or less",
+        config->source, (long long)options->sequence, (long long)positions,
+        (long long)(2 * positions));
   if (longest > positions)
     return ls_fail(error, LS_INPUT,
                    "%s: sequences of %lld tokens, but the model is made for at most %lld; use "
@@ -258,6 +268,8 @@ static ls_graph *build(ls_arena *arena, const ls_family *family, const ls_model_
   ls_tensor_id logits = build_head(&builder, family, x);
   if (options->mode == LS_MODEL_DECODE)
     graph->logits = logits;
+  else if (options->pairs.beta > 0)
+    ls_graph_preferences(graph, logits, options->pairs.beta, options->pairs.smoothing);
   else
     ls_graph_cross_entropy(graph, logits);
   return graph;

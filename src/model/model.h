@@ -163,6 +163,12 @@ typedef enum ls_model_mode {
   LS_MODEL_DECODE,    /* key and value caches, ends with the logits */
 } ls_model_mode;
 
+/* A loss over pairs of answers in place of that over tokens: ls_graph_preferences. */
+typedef struct ls_model_pairs {
+  double beta; /* above 0; 0: there are no pairs */
+  double smoothing;
+} ls_model_pairs;
+
 typedef struct ls_build_options {
   ls_model_mode mode;
   int64_t tokens;     /* n: B x T of one microbatch; decoding: new tokens, of any sequences */
@@ -175,6 +181,7 @@ typedef struct ls_build_options {
   bool documents; /* attention stays inside documents, each from a position 0 on */
   bool places;    /* tokens lie in an order of their own, of which attention is told */
   int turns;      /* with places: of rings that keys go round; 0: attention has all at once */
+  ls_model_pairs pairs; /* with documents, two of which may be as long as the model is made for */
 } ls_build_options;
 
 /* How fast each pair of columns turns, in radians per position, in sequences of `sequence` tokens:

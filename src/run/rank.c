@@ -157,7 +157,8 @@ static ls_status create_staging(ls_rank *rank, ls_error *error) {
     if (count > most) most = count;
   }
   rank->staging = calloc((size_t)most + 1, sizeof *rank->staging);
-  if (rank->staging) return LS_OK;
+  rank->staging_reference = calloc((size_t)most + 1, sizeof *rank->staging_reference);
+  if (rank->staging && rank->staging_reference) return LS_OK;
   return ls_fail(error, LS_FAILED, "out of memory for %lld tokens and labels", (long long)most);
 }
 
@@ -216,6 +217,7 @@ void ls_rank_destroy(ls_rank **rank) {
   }
   free((*rank)->records);
   free((*rank)->staging);
+  free((*rank)->staging_reference);
   ls_tiers_destroy(&(*rank)->tiers);
   if ((*rank)->carrier) (*rank)->engine->close(&(*rank)->carrier);
   free((*rank)->pairs);
@@ -579,6 +581,10 @@ ls_status ls_rank_get(const ls_rank *rank, int program, int value, int microbatc
 
 int32_t *ls_rank_staging(const ls_rank *rank) {
   return rank->staging;
+}
+
+double *ls_rank_staging_reference(const ls_rank *rank) {
+  return rank->staging_reference;
 }
 
 ls_status ls_rank_poison(ls_rank *rank, int program, ls_error *error) {

@@ -1,5 +1,7 @@
 #include "session/inputs.h"
 
+#include <string.h>
+
 #include "base/random.h"
 #include "session/session.h"
 #include "session/token_order.h"
@@ -15,7 +17,7 @@ ls_inputs ls_inputs_of_order(const ls_order *order) {
 }
 
 static ls_batch batch_at(int32_t *staging, int64_t count) {
-  return (ls_batch){staging, staging + count, staging + 2 * count};
+  return (ls_batch){staging, staging + count, staging + 2 * count, NULL};
 }
 
 /* Tokens of the sequences that this rank shares: *begin takes the first. */
@@ -75,9 +77,16 @@ ls_status ls_inputs_fill(const ls_inputs *inputs, ls_rank *rank, int program, in
   const int64_t count = ids.valid[0];
   int32_t *staging = ls_rank_staging(rank);
   ls_batch batch = batch_at(staging, count);
-  if (from->places < 0) {
+  if (from->reference >= 0) {
+    batch.reference = ls_rank_staging_reference(rank);
+    memset(batch.reference, 0, sizeof *batch.reference * (size_t)count);
+  }
+  int32_t *places = staging + 3 * count;
+  if (ls_mesh_size(&from->mesh, ls_mesh_context(&from->mesh)) == 1) {
     LS_TRY(inputs->take(inputs->context, step, microbatch * from->tokens + ids.start[0], count,
                         &batch, error));
+    for (int64_t row = 0; row < count && from->places >= 0; row++)
+      places[row] = (int32_t)ls_inputs_token(rank, program, row);
   } else {
     int64_t begin;
     const int64_t shared = shared_tokens(rank, program, &begin);
@@ -85,10 +94,13 @@ ls_status ls_inputs_fill(const ls_inputs *inputs, ls_rank *rank, int program, in
     LS_TRY(inputs->take(inputs->context, step, microbatch * from->tokens + begin, shared, &whole,
                         error));
     batch = pick(rank, program, staging, count, begin, &whole);
-    LS_TRY(ls_rank_put(rank, program, from->places, slot, staging + 3 * count, count, error));
   }
+  if (from->places >= 0)
+    LS_TRY(ls_rank_put(rank, program, from->places, slot, places, count, error));
   LS_TRY(ls_rank_put(rank, program, from->ids, slot, batch.ids, count, error));
   LS_TRY(ls_rank_put(rank, program, from->positions, slot, batch.positions, count, error));
+  if (from->reference >= 0)
+    LS_TRY(ls_rank_put(rank, program, from->reference, slot, batch.reference, count, error));
   if (from->labels >= 0)
     LS_TRY(ls_rank_put(rank, program, from->labels, slot, batch.labels, count, error));
   return put_draws(inputs, rank, program, microbatch, slot, step, error);

@@ -74,9 +74,11 @@ static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t
     batch->ids[i] = (int32_t)(bits % vocabulary);
     const bool missing = at > 0 && (bits >> 40) % 8 == 0;
     batch->labels[i] = missing ? -1 : (int32_t)((bits >> 20) % vocabulary);
-    const bool begins = of->documents && (bits >> 50) % 5 == 0;
-    const bool follows = at % of->sequence != 0 && !begins;
+    const bool second = of->pairs.beta > 0 && at % of->sequence == of->sequence / 2;
+    const bool begins = (of->documents || of->pairs.beta > 0) && (bits >> 50) % 5 == 0;
+    const bool follows = at % of->sequence != 0 && !begins && !second;
     batch->positions[i] = follows ? batch->positions[i - 1] + 1 : 0;
+    if (batch->reference) batch->reference[i] = -1e-3 * (double)(bits >> 30 & 4095);
   }
   return LS_OK;
 }
@@ -236,14 +238,16 @@ static void make_room(ls_arena *arena, const ls_program *program, ls_trajectory 
 
 static ls_status compile(ls_arena *arena, const ls_experiment *experiment, const ls_layout *layout,
                          ls_graph **graph, ls_program **stages, ls_error *error) {
-  LS_TRY(ls_model_build(arena, experiment->config,
-                        &(ls_build_options){.tokens = experiment->sequences / layout->microbatches *
-                                                      experiment->sequence,
-                                            .sequence = experiment->sequence,
-                                            .documents = experiment->documents,
-                                            .places = layout->cp > 1,
-                                            .turns = ls_layout_turns(layout)},
-                        graph, error));
+  LS_TRY(ls_model_build(
+      arena, experiment->config,
+      &(ls_build_options){
+          .tokens = experiment->sequences / layout->microbatches * experiment->sequence,
+          .sequence = experiment->sequence,
+          .documents = experiment->documents || experiment->pairs.beta > 0,
+          .pairs = experiment->pairs,
+          .places = layout->cp > 1,
+          .turns = ls_layout_turns(layout)},
+      graph, error));
   LS_TRY(
       ls_freeze(experiment->config, *graph, experiment->freeze, experiment->freeze_count, error));
   for (int p = 0; p < (*graph)->parameters.count && experiment->settings; p++)

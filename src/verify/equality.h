@@ -23,6 +23,7 @@ typedef struct ls_experiment {
   const char *const *freeze; /* what is frozen, as ls_freeze takes it */
   int freeze_count;
   const ls_parameter_settings *settings; /* by parameter; NULL: as they are made */
+  ls_model_pairs pairs; /* of documents, which there are then, against a reference of chance */
   const char *zeroed; /* what the names of parameters end in that begin at 0; NULL: none do */
   bool documents;     /* attention and positions stay inside documents of chance */
   bool fast_kernels;  /* the CPU device's, in place of the reference */

@@ -276,10 +276,12 @@ static inline void make_cross_entropy(op_case *c) {
   c->in[0] = logits;
   c->out[0] = sums;
   c->inputs = 1, c->outputs = 1;
-  c->kind = (ls_op_kind[]){LS_OP_XENT_MAX, LS_OP_XENT_SUM, LS_OP_XENT_GRAD}[random_below(3)];
+  c->kind = (ls_op_kind[]){LS_OP_XENT_MAX, LS_OP_XENT_SUM, LS_OP_XENT_GRAD, LS_OP_XENT_SUM_EACH,
+                           LS_OP_XENT_GRAD_EACH}[random_below(5)];
   switch (c->kind) {
     case LS_OP_XENT_MAX: c->no_add = true; break;
     case LS_OP_XENT_SUM:
+    case LS_OP_XENT_SUM_EACH:
       c->inputs = 3, c->outputs = 2;
       c->in[1] = sums, c->in[2] = labels;
       c->out[1] = sums;
@@ -287,7 +289,7 @@ static inline void make_cross_entropy(op_case *c) {
     default:
       c->inputs = 5;
       c->in[1] = sums, c->in[2] = vector_of(POSITIVE, rows), c->in[3] = labels;
-      c->in[4] = cell_of(0.37);
+      c->in[4] = c->kind == LS_OP_XENT_GRAD ? cell_of(0.37) : sums;
       c->out[0] = logits;
       c->in_place = true;
       break;

@@ -107,20 +107,37 @@ static void grad_row(const ls_kernel_args *args, int64_t row, float max, float f
   row_clear_tail(out, row, add);
 }
 
-static void xent_grad_turns(const void *work, int part, int64_t begin, int64_t end) {
-  (void)part;
-  const ls_kernel_args *args = work;
+/* Times `scale`, or each row times its own. */
+LS_INLINE void grad_rows(const ls_kernel_args *args, int64_t begin, int64_t end, float scale,
+                         const float *each) {
   const ls_view *logits = &args->in[0], *out = &args->out[0];
   const float *max = args->in[1].data, *sum = args->in[2].data;
   const int32_t *labels = args->in[3].data;
-  const float scale = (float)*(const double *)args->in[4].data;
   for (int64_t row = begin; row < end; row++) {
+    if (each) scale = each[row];
     if (labels[row] >= 0) {
       grad_row(args, row, max[row], scale / sum[row], label_column(logits, labels[row]), scale);
     } else if (!args->accumulate[0]) {
       memset(view_at(out, row, 0), 0, (size_t)out->dims[1] * ls_dtype_bytes(out->dtype));
     }
   }
+}
+
+static void xent_grad_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  grad_rows(args, begin, end, (float)*(const double *)args->in[4].data, NULL);
+}
+
+static void xent_grad_each_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  grad_rows(args, begin, end, 0, args->in[4].data);
+}
+
+static ls_status kernel_xent_grad_each(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return share_rows(args, xent_grad_each_turns);
 }
 
 static ls_status kernel_xent_grad(const ls_kernel_args *args, ls_error *error) {
@@ -186,6 +203,8 @@ void LS_VECTOR(ls_fill_loss)(ls_kernel_table *table) {
   table->kernel[LS_OP_XENT_MAX] = kernel_xent_max;
   table->kernel[LS_OP_XENT_SUM] = kernel_xent_sum;
   table->kernel[LS_OP_XENT_GRAD] = kernel_xent_grad;
+  table->kernel[LS_OP_XENT_SUM_EACH] = kernel_xent_sum;
+  table->kernel[LS_OP_XENT_GRAD_EACH] = kernel_xent_grad_each;
   table->kernel[LS_OP_SOFTCAP] = kernel_softcap;
   table->kernel[LS_OP_SOFTCAP_BWD] = kernel_softcap_bwd;
 }

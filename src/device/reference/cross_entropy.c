@@ -43,6 +43,10 @@ ls_status LS_REFERENCE(XENT_SUM)(const ls_kernel_args *args, ls_error *error) {
   return LS_OK;
 }
 
+ls_status LS_REFERENCE(XENT_SUM_EACH)(const ls_kernel_args *args, ls_error *error) {
+  return LS_REFERENCE(XENT_SUM)(args, error);
+}
+
 ls_status LS_REFERENCE(XENT_LOSS)(const ls_kernel_args *args, ls_error *error) {
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrri>d", error));
   const LS_REAL *largest = ls_real_data(&args->in[0]), *sums = ls_real_data(&args->in[1]);
@@ -55,12 +59,11 @@ ls_status LS_REFERENCE(XENT_LOSS)(const ls_kernel_args *args, ls_error *error) {
   return LS_OK;
 }
 
-ls_status LS_REFERENCE(XENT_GRAD)(const ls_kernel_args *args, ls_error *error) {
-  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrrid>r", error));
+/* Scaled by the cell, or where `each` is there token by token. */
+static void put_gradient(const ls_kernel_args *args, double scale, const LS_REAL *each) {
   const ls_view *logits = &args->in[0], *out = &args->out[0];
   const LS_REAL *largest = ls_real_data(&args->in[1]), *sums = ls_real_data(&args->in[2]);
   const int32_t *labels = ls_index_data(&args->in[3]);
-  const double scale = *ls_cell_data(&args->in[4]);
   const int64_t columns = ls_smaller(logits->valid[1], out->dims[1]);
   for (int64_t n = 0; n < out->valid[0]; n++) {
     const LS_REAL *from = ls_real_row(logits, n);
@@ -70,12 +73,24 @@ ls_status LS_REFERENCE(XENT_GRAD)(const ls_kernel_args *args, ls_error *error) {
       ls_put_padding(row, 0, out->dims[1], args->accumulate[0]);
       continue;
     }
+    if (each) scale = (double)each[n];
     for (int64_t v = 0; v < columns; v++) {
       const double share = exp((double)from[v] - (double)largest[n]) / (double)sums[n];
       ls_put(&row[v], scale * (v == target ? share - 1 : share), args->accumulate[0]);
     }
     ls_put_padding(row, columns, out->dims[1], args->accumulate[0]);
   }
+}
+
+ls_status LS_REFERENCE(XENT_GRAD)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrrid>r", error));
+  put_gradient(args, *ls_cell_data(&args->in[4]), NULL);
+  return LS_OK;
+}
+
+ls_status LS_REFERENCE(XENT_GRAD_EACH)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrrir>r", error));
+  put_gradient(args, 0, ls_real_data(&args->in[4]));
   return LS_OK;
 }
 
