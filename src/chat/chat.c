@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "chat/chat_example.h"
+#include "chat/chat_pair.h"
 #include "chat/jinja.h"
 #include "text/json.h"
 #include "tokenizer/token_pipeline.h"
@@ -18,6 +19,7 @@ struct ls_chat {
   size_t given_bytes;
   json_t *tokens; /* bos_token and the others, by name */
   ls_loss_on loss_on;
+  bool pairs;
   uint64_t fingerprint;
 };
 
@@ -97,7 +99,8 @@ static ls_status find_template(ls_chat *self, const ls_chat_options *options, co
 
 static uint64_t fingerprint_of(const ls_chat *self, const char *text, size_t bytes) {
   char *tokens = json_dumps(self->tokens, JSON_SORT_KEYS);
-  uint64_t hash = ls_random_stream(tokens ? tokens : "") + (uint64_t)self->loss_on;
+  uint64_t hash =
+      ls_random_stream(tokens ? tokens : "") + (uint64_t)self->loss_on + (self->pairs ? 16 : 0);
   for (size_t i = 0; i < bytes; i++) hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
   free(tokens);
   return hash;
@@ -130,7 +133,8 @@ ls_status ls_chat_open(const ls_chat_options *options, ls_chat **chat, ls_error 
   *self = (ls_chat){.arena = arena,
                     .tokenizer = options->tokenizer,
                     .tokens = json_object(),
-                    .loss_on = options->loss_on};
+                    .loss_on = options->loss_on,
+                    .pairs = options->pairs};
   ls_status status = open_parts(self, options, error);
   if (status == LS_OK && options->tokenizer->pipeline && options->tokenizer->pipeline->sentence)
     status = ls_fail(error, LS_INPUT,
@@ -346,6 +350,37 @@ ls_status ls_chat_encode(const ls_chat *chat, const json_t *example, ls_ids *mar
   if (status != LS_OK) marked->count = before;
   ls_arena_destroy(&self.arena);
   ls_chat_example_free(&self.example);
+  return status;
+}
+
+bool ls_chat_has_pairs(const ls_chat *chat) {
+  return chat->pairs;
+}
+
+static ls_status encode_sides(const ls_chat *chat, const ls_chat_pair *pair, ls_ids *marked,
+                              int64_t *chosen, ls_error *error) {
+  const int64_t before = marked->count;
+  if (ls_chat_encode(chat, pair->side[0], marked, error) != LS_OK)
+    return ls_error_prefix(error, "chosen");
+  *chosen = marked->count - before;
+  if (ls_chat_encode(chat, pair->side[1], marked, error) != LS_OK)
+    return ls_error_prefix(error, "rejected");
+  const int64_t rejected = marked->count - before - *chosen;
+  if (rejected != *chosen || memcmp(marked->items + before, marked->items + before + *chosen,
+                                    (size_t)*chosen * sizeof *marked->items) != 0)
+    return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "found chosen and rejected with the same tokens; expected two different answers");
+}
+
+ls_status ls_chat_encode_pair(const ls_chat *chat, const json_t *example, ls_ids *marked,
+                              int64_t *chosen, ls_error *error) {
+  const int64_t before = marked->count;
+  ls_chat_pair pair;
+  LS_TRY(ls_chat_pair_read(example, &pair, error));
+  const ls_status status = encode_sides(chat, &pair, marked, chosen, error);
+  if (status != LS_OK) marked->count = before;
+  ls_chat_pair_free(&pair);
   return status;
 }
 

@@ -23,6 +23,7 @@ typedef struct ls_chat_options {
   const ls_tokenizer *tokenizer;
   const char *template; /* a file; NULL: the tokenizer's own */
   ls_loss_on loss_on;
+  bool pairs;         /* examples are pairs of answers: ls_chat_encode_pair */
   const char *remedy; /* how a template is given, for errors; NULL: data.template=FILE.jinja */
 } ls_chat_options;
 
@@ -47,6 +48,15 @@ static inline bool ls_chat_is_trained(int32_t marked) {
  * answer, or where its answers lie cannot be told. `error` may be NULL. */
 LS_CHECKED ls_status ls_chat_encode(const ls_chat *chat, const json_t *example, ls_ids *marked,
                                     ls_error *error);
+
+/* Whether its examples are pairs. */
+bool ls_chat_has_pairs(const ls_chat *chat);
+
+/* Appends the marked ids of a pair: of the prompt with the answer that was chosen, so many as
+ * *chosen says, then of the prompt with the one that was rejected (chat_pair.h). LS_INPUT also
+ * where the two are equal, or one is empty. */
+LS_CHECKED ls_status ls_chat_encode_pair(const ls_chat *chat, const json_t *example, ls_ids *marked,
+                                         int64_t *chosen, ls_error *error);
 
 /* Appends the ids that ask the model for an answer: an example that ends before one, {"messages":
  * [...]} or {"prompt": "..."} (ls_chat_question_read). LS_INPUT: it is none, or the template

@@ -29,7 +29,8 @@ typedef struct outcome {
   ls_status status; /* of its line, and of the tokenizer */
   int thread;       /* whose ids these are among */
   int64_t first, count;
-  uint64_t hash; /* of the text */
+  int64_t chosen; /* of a pair: ids of its first document */
+  uint64_t hash;  /* of the text */
 } outcome;
 
 typedef struct pass {
@@ -120,9 +121,11 @@ static ls_status read_line(const pass *self, const ls_text_block *block, ls_json
                            ls_corpus_field(self->file->options, file), line, error);
 }
 
-/* An example of a chat: its marked ids. */
+/* An example of a chat: its marked ids. A pair's are those of two documents, the first of *chosen
+ * ids. */
 static ls_status encode_chat(const pass *self, const ls_text_block *block, ls_ids *ids,
-                             ls_error *error) {
+                             int64_t *chosen, ls_error *error) {
+  const ls_chat *chat = self->file->options->chat;
   const ls_text_file *file = file_of(self, block);
   char where[512];
   snprintf(where, sizeof where, "%s:%lld", file->path, (long long)block->line);
@@ -134,29 +137,31 @@ static ls_status encode_chat(const pass *self, const ls_text_block *block, ls_id
                    where, LS_LINE_BYTES);
   json_t *root;
   LS_TRY(ls_json_parse(where, block->text, (size_t)block->bytes, LS_JSON_LAST_KEY, &root, error));
-  const ls_status status = ls_chat_encode(self->file->options->chat, root, ids, error);
+  const ls_status status = ls_chat_has_pairs(chat)
+                               ? ls_chat_encode_pair(chat, root, ids, chosen, error)
+                               : ls_chat_encode(chat, root, ids, error);
   json_decref(root);
   return status == LS_OK ? LS_OK : ls_error_prefix(error, "%s", where);
 }
 
 /* Any thread: a block's ids behind those that the thread has made. */
-static ls_status tokenize(const pass *self, const ls_text_block *block, ls_ids *ids, uint64_t *hash,
+static ls_status tokenize(const pass *self, const ls_text_block *block, ls_ids *ids, outcome *made,
                           ls_error *error) {
   const ls_tokenizer *tokenizer = self->file->options->tokenizer;
   const uint64_t seed = ls_random_stream("document");
   if (self->file->options->chat) {
-    *hash = ls_fingerprint_bytes(seed, block->text, (size_t)block->bytes);
-    return encode_chat(self, block, ids, error);
+    made->hash = ls_fingerprint_bytes(seed, block->text, (size_t)block->bytes);
+    return encode_chat(self, block, ids, &made->chosen, error);
   }
   if (!block->line) {
     const unsigned flags =
         (block->first ? 0u : LS_TOKENS_CONTINUE) | (block->last ? 0u : LS_TOKENS_MORE);
-    *hash = ls_fingerprint_bytes(seed, block->text, (size_t)block->bytes);
+    made->hash = ls_fingerprint_bytes(seed, block->text, (size_t)block->bytes);
     return ls_tokenizer_append(tokenizer, block->text, block->bytes, flags, ids, error);
   }
   ls_json_line line;
   LS_TRY(read_line(self, block, &line, error));
-  *hash = ls_fingerprint_bytes(seed, line.text, (size_t)line.bytes);
+  made->hash = ls_fingerprint_bytes(seed, line.text, (size_t)line.bytes);
   const ls_status status = ls_tokenizer_append(tokenizer, line.text, line.bytes, 0, ids, error);
   ls_json_line_close(&line);
   return status;
@@ -184,7 +189,8 @@ static ls_status tokenize_turn(void *context, int thread, int64_t turn, ls_error
   made->thread = thread;
   ls_ids *ids = &work->of->ids[thread];
   made->first = ids->count;
-  made->status = tokenize(work->of, &work->batch->items[turn], ids, &made->hash, NULL);
+  made->chosen = 0;
+  made->status = tokenize(work->of, &work->batch->items[turn], ids, made, NULL);
   made->count = ids->count - made->first;
   return LS_OK;
 }
@@ -205,6 +211,11 @@ static void tokenize_batch(pass *self, const ls_text_batch *batch) {
   LS_ASSERT(status == LS_OK); /* each block has its own */
 }
 
+static void begin_document(pass *self, const outcome *made) {
+  const uint64_t hash = ls_fingerprint_word(ls_random_stream("document"), made->hash);
+  self->open = (ls_document){self->header.count, hash};
+}
+
 /* The document's end: its end-of-text, and its place in the table. One without ids is none. */
 static bool end_document(pass *self) {
   const int32_t end_of_text = (int32_t)self->header.end_of_text;
@@ -223,8 +234,8 @@ static ls_status fail_block(pass *self, const ls_text_block *block, ls_error *er
   if (self->file->options->chat) {
     self->header.skipped++;
     ls_ids none = {0};
-    uint64_t hash;
-    const ls_status status = tokenize(self, block, &none, &hash, error);
+    outcome made;
+    const ls_status status = tokenize(self, block, &none, &made, error);
     ls_ids_free(&none);
     return self->file->options->skip_bad_lines ? LS_OK : status;
   }
@@ -235,8 +246,8 @@ static ls_status fail_block(pass *self, const ls_text_block *block, ls_error *er
   }
   if (block->line) ls_json_line_close(&line);
   ls_ids ids = {0};
-  uint64_t hash;
-  ls_status status = tokenize(self, block, &ids, &hash, error);
+  outcome made;
+  ls_status status = tokenize(self, block, &ids, &made, error);
   ls_ids_free(&ids);
   if (status == LS_OK) status = ls_fail(error, LS_FAILED, "there was no memory to encode it");
   if (block->line)
@@ -248,9 +259,16 @@ static ls_status write_block(pass *self, const ls_text_batch *batch, int index, 
   const ls_text_block *block = &batch->items[index];
   const outcome *made = &self->outcomes[index];
   if (made->status != LS_OK) return fail_block(self, block, error);
-  if (block->first) self->open = (ls_document){self->header.count, ls_random_stream("document")};
-  self->open.hash = ls_fingerprint_word(self->open.hash, made->hash);
-  const bool written = put_ids(self, self->ids[made->thread].items + made->first, made->count);
+  if (block->first) begin_document(self, made);
+  int32_t *ids = self->ids[made->thread].items + made->first;
+  bool written = true;
+  if (made->chosen) { /* both of a pair are drawn by the same hash */
+    written = put_ids(self, ids, made->chosen) && end_document(self);
+    begin_document(self, made);
+  } else if (!block->first) {
+    self->open.hash = ls_fingerprint_word(self->open.hash, made->hash);
+  }
+  written = written && put_ids(self, ids + made->chosen, made->count - made->chosen);
   if (!written || (block->last && !end_document(self))) return fail_write(self, error);
   return LS_OK;
 }
