@@ -61,7 +61,8 @@ typedef struct printer {
   const char *gpus; /* said of them; NULL: nothing */
 } printer;
 
-/* "chats: 231 examples in 80 sequences; 20480 of 40960 tokens are trained; 2 too long, dropped" */
+/* Also of pairs.
+ * "chats: 231 examples in 80 sequences; 20480 of 40960 tokens are trained; 2 too long, dropped" */
 static const char *describe_chats(ls_arena *arena, const ls_dataset *dataset) {
   ls_packing all = {0};
   for (int m = 0; m < dataset->training.mix_count; m++) {
@@ -74,10 +75,10 @@ static const char *describe_chats(ls_arena *arena, const ls_dataset *dataset) {
     all.cut += each->cut;
     all.unasked += each->unasked;
   }
-  const char *text = ls_arena_printf(
-      arena, "chats: %lld examples in %lld sequences; %lld of %lld tokens are trained",
-      (long long)all.examples, (long long)all.row_count, (long long)all.trained,
-      (long long)all.tokens);
+  const char *text =
+      ls_arena_printf(arena, "%s: %lld examples in %lld sequences; %lld of %lld tokens are trained",
+                      dataset->pairs ? "pairs of answers" : "chats", (long long)all.examples,
+                      (long long)all.row_count, (long long)all.trained, (long long)all.tokens);
   if (all.dropped)
     text = ls_arena_printf(arena, "%s; %lld too long, dropped", text, (long long)all.dropped);
   if (all.cut) text = ls_arena_printf(arena, "%s; %lld too long, cut", text, (long long)all.cut);
@@ -185,7 +186,13 @@ static void print_peak(void *context, const ls_peak *peak) {
                    1e-9 * peak->usual);
 }
 
+/* That of pairs is of no token. */
 static void note_validation(const printer *self, int64_t step, double loss, const char *end) {
+  if (self->dataset->pairs) {
+    ls_progress_note(self->progress, "step %lld: validation loss %.4f%s", (long long)step, loss,
+                     end);
+    return;
+  }
   ls_progress_note(self->progress, "step %lld: validation loss %.4f, perplexity %.2f%s",
                    (long long)step, loss, exp(loss), end);
 }
@@ -203,6 +210,9 @@ static void print_step(void *context, const ls_metrics_step *step) {
                                   .tokens_per_second = step->tokens_per_second,
                                   .mfu = step->mfu,
                                   .memory_bytes = (double)step->memory_bytes,
+                                  .pairs = step->pairs,
+                                  .margin = step->reward_chosen - step->reward_rejected,
+                                  .preferred = step->preferred,
                                   .skipped = step->skipped};
   ls_progress_show(self->progress, &shown, ls_now_s() - self->begin_s);
   if (!isnan(step->validation_loss))
@@ -216,6 +226,12 @@ static void print_evaluation(void *context, int64_t done, int64_t all) {
   const double now = ls_now_s();
   if (done == 0) self->evaluation_s = now;
   if (now - self->evaluation_s < 5) return;
+  if (!self->progress) { /* the run has not begun */
+    fprintf(stderr, "what the starting weights make of the answers: %lld of %lld batches\n",
+            (long long)done, (long long)all);
+    self->evaluation_s = now;
+    return;
+  }
   ls_progress_line(self->progress, 0, now - self->begin_s, "evaluating: %lld of %lld batches",
                    (long long)done, (long long)all);
 }

@@ -46,6 +46,7 @@ bool ls_chat_texts_are(const ls_run_file *run) {
 
 void ls_chat_texts_resolve(ls_run_file *run) {
   if (run->data.documents != LS_RUN_DOCUMENTS_AUTO) return;
-  run->data.documents = ls_chat_texts_are(run) ? LS_RUN_MASKED : LS_RUN_STREAM;
+  const bool chats = run->task == LS_RUN_DPO || ls_chat_texts_are(run);
+  run->data.documents = chats ? LS_RUN_MASKED : LS_RUN_STREAM;
   ls_run_file_mark_resolved(run, "data.documents");
 }

@@ -250,12 +250,14 @@ static void trim_cache(const opening *self) {
 static ls_status open_chat(opening *self, ls_error *error) {
   const ls_run_data *data = &self->run->data;
   ls_dataset *made = self->dataset;
-  made->chats = ls_chat_texts_are(self->run);
+  made->pairs = self->run->task == LS_RUN_DPO;
+  made->chats = made->pairs || ls_chat_texts_are(self->run);
   if (!made->chats) return LS_OK;
   const ls_chat_options options = {
       .tokenizer = self->options.tokenizer,
       .template = strcmp(data->template, "auto") == 0 ? NULL : data->template,
-      .loss_on = (ls_loss_on)data->loss_on};
+      .loss_on = (ls_loss_on)data->loss_on,
+      .pairs = made->pairs};
   if (ls_chat_open(&options, &made->chat, error) != LS_OK)
     return ls_error_prefix(error, "%s", ls_run_file_where(self->run, "data.template"));
   self->options.chat = made->chat;
@@ -271,6 +273,11 @@ static ls_status pack(const opening *self, ls_error *error) {
     for (int m = 0; m < orders[o]->mix_count; m++) {
       ls_mix *each = &orders[o]->mix[m];
       if (!each->part.corpus) continue;
+      if (made->pairs) {
+        LS_TRY(ls_packing_make_pairs(self->arena, &each->part, data->seq_len,
+                                     self->run->dpo.longest, &each->packing, error));
+        continue;
+      }
       LS_TRY(ls_packing_make(self->arena, &each->part, data->seq_len,
                              data->too_long == LS_RUN_TOO_LONG_CUT, &each->packing, error));
     }
@@ -303,12 +310,14 @@ static ls_status check_chats(const opening *self, ls_error *error) {
     dropped += packing->dropped + packing->unasked;
   }
   if (rows >= self->run->train.batch) return LS_OK;
-  return ls_fail(error, LS_INPUT,
-                 "%s: %lld chats make %lld sequences of %lld tokens (%lld more are too long); a "
-                 "batch needs %lld: give more chats, or a smaller train.batch or data.seq_len",
-                 ls_run_file_where(self->run, "data.text"), (long long)examples, (long long)rows,
-                 (long long)self->run->data.seq_len, (long long)dropped,
-                 (long long)self->run->train.batch);
+  return ls_fail(
+      error, LS_INPUT,
+      "%s: %lld %s make %lld sequences of %lld tokens (%lld more are too long); a "
+      "batch needs %lld: give more of them, or a smaller train.batch%s",
+      ls_run_file_where(self->run, "data.text"), (long long)examples,
+      made->pairs ? "pairs" : "chats", (long long)rows, (long long)self->run->data.seq_len,
+      (long long)dropped, (long long)self->run->train.batch,
+      made->pairs ? ", or a data.seq_len that has room for both answers" : " or data.seq_len");
 }
 
 static ls_status open_parts(opening *self, ls_error *error) {

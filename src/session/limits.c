@@ -118,3 +118,44 @@ ls_status ls_session_check_programs(const ls_session *session, ls_error *error) 
       LS_TRY(check_program(session, session->stages[p][s], error));
   return LS_OK;
 }
+
+static ls_status check_no_pairs(const ls_run_file *run, ls_error *error) {
+  const char *key = run->dpo.beta != 0.1           ? "dpo.beta"
+                    : run->dpo.label_smoothing > 0 ? "dpo.label_smoothing"
+                                                   : NULL;
+  if (!key) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s: found a value without task=dpo; expected that too",
+                 ls_run_file_where(run, key));
+}
+
+ls_status ls_session_check_task(ls_session *session, ls_error *error) {
+  ls_run_file *run = session->run;
+  if (run->task != LS_RUN_DPO) return check_no_pairs(run, error);
+  run->dpo.longest = session->config.positions;
+  if (session->evaluates)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found dpo; what is evaluated is the loss of tokens: give task=next_token, "
+                   "and a text or chats",
+                   ls_run_file_where(run, "task"));
+  if (run->data.documents == LS_RUN_STREAM)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found stream with task=dpo, whose answers are documents of their own: give "
+                   "masked, or leave it out",
+                   ls_run_file_where(run, "data.documents"));
+  if (run->data.loss_on == LS_RUN_LOSS_ON_ALL)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found all with task=dpo, which compares answers: give answers, or last",
+                   ls_run_file_where(run, "data.loss_on"));
+  if (run->logits_rows > 0)
+    return ls_fail(
+        error, LS_INPUT,
+        "%s: found %lld with task=dpo, whose gradients need whole answers' logits first: "
+        "leave it out, and give a smaller train.micro_batch",
+        ls_run_file_where(run, "logits_rows"), (long long)run->logits_rows);
+  if (run->data.too_long == LS_RUN_TOO_LONG_CUT)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found cut with task=dpo, which compares whole answers: give drop, or a "
+                   "larger data.seq_len",
+                   ls_run_file_where(run, "data.too_long"));
+  return LS_OK;
+}

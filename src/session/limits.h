@@ -17,4 +17,8 @@ LS_CHECKED ls_status ls_session_check_sizes(const ls_session *session, ls_error 
 /* LS_INPUT: what lives together on a device is larger than an address can tell. */
 LS_CHECKED ls_status ls_session_check_programs(const ls_session *session, ls_error *error);
 
+/* What keys say of a task that it is not, or cannot be: LS_INPUT. What the task needs to know of
+ * the model is in the run from then on. */
+LS_CHECKED ls_status ls_session_check_task(ls_session *session, ls_error *error);
+
 #endif

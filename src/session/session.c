@@ -232,6 +232,11 @@ static ls_status choose_start(ls_session *session, ls_error *error) {
 ls_status ls_session_check_start(const ls_session *session, ls_error *error) {
   const ls_run_file *run = session->run;
   LS_TRY(ls_quantize_check_trained(run, &session->config, error));
+  if (run->task == LS_RUN_DPO && !session->weights)
+    return ls_fail(error, LS_INPUT,
+                   "%s: answers are preferred beyond what the starting weights make of them, and "
+                   "%s gives none: name a folder with model.safetensors, without init=scratch",
+                   ls_run_file_where(run, "task"), run->model);
   if (session->config.lora_rank == 0 || session->weights) return LS_OK;
   return ls_fail(error, LS_INPUT,
                  "%s: adapters are trained beside weights, and %s gives none: name a folder with "
@@ -319,12 +324,18 @@ static ls_status prepare(const void *context, ls_graph *graph, ls_error *error) 
   return ls_parameter_groups_apply(session->run, &session->config, graph, error);
 }
 
+static ls_model_pairs pairs_of(const ls_run_file *run) {
+  if (run->task != LS_RUN_DPO) return (ls_model_pairs){0};
+  return (ls_model_pairs){run->dpo.beta, run->dpo.label_smoothing};
+}
+
 ls_training ls_session_training(const ls_session *session) {
   const bool fits = asks_budget(session->run);
   return (ls_training){.model = &session->config,
                        .batch = session->batch,
                        .sequence = session->sequence,
                        .documents = session->run->data.documents == LS_RUN_MASKED,
+                       .pairs = pairs_of(session->run),
                        .evaluates = session->evaluates,
                        .prepare = session->evaluates ? NULL : prepare,
                        .context = session,
@@ -492,6 +503,7 @@ static ls_status resolve(ls_arena *arena, ls_run_file *run, int devices, int ran
   apply_dropout(made);
   LS_TRY(choose_start(made, error));
   made->ranks_sharing_cores = ranks_sharing_cores;
+  LS_TRY(ls_session_check_task(made, error));
   ls_chat_texts_resolve(run);
   LS_TRY(open_device(made, on, error));
   LS_TRY(read_schedule(made, error));

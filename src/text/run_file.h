@@ -175,6 +175,14 @@ typedef struct ls_run_lora {
   double dropout;
 } ls_run_lora;
 
+/* What is learned: the next token, or which of two answers is preferred. */
+typedef enum ls_run_task { LS_RUN_NEXT_TOKEN, LS_RUN_DPO } ls_run_task;
+
+typedef struct ls_run_dpo {
+  double beta, label_smoothing;
+  int64_t longest; /* no key: tokens of a prompt with its answer, as the model is made for */
+} ls_run_dpo;
+
 /* Parameters that are trained otherwise, by name. */
 typedef struct ls_run_group {
   const char *match;
@@ -233,6 +241,7 @@ typedef struct ls_run_file {
 
   const char *model; /* "": not given */
   ls_run_init init;
+  ls_run_task task;
   ls_run_data data;
   ls_run_mesh mesh;
   int64_t zero;
@@ -258,6 +267,7 @@ typedef struct ls_run_file {
   ls_run_train train;
   ls_run_lora lora;
   ls_run_quantize quantize;
+  ls_run_dpo dpo;
   ls_run_optimizer optimizer;
   ls_run_eval eval;
   ls_run_checkpoint checkpoint;

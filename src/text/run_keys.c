@@ -12,6 +12,8 @@ const ls_run_key ls_run_keys[] = {
          "a name that lockstep models lists, a checkpoint's folder, or a config.json (its shape)"},
     {"init", LS_RUN_CHOICE, AT(init), .default_text = "auto", .words = "auto weights scratch",
      .help = "start from weights or from scratch; auto: weights where there are any"},
+    {"task", LS_RUN_CHOICE, AT(task), .default_text = "next_token", .words = "next_token dpo",
+     .help = "what is learned; dpo: which of two answers is preferred, from chosen and rejected"},
 
     {"data.text", LS_RUN_TEXTS, AT(data.text), .default_text = "[]", .path = LS_RUN_IS_PATH,
      .items = "a path, a glob, or a list of them",
@@ -205,6 +207,12 @@ const ls_run_key ls_run_keys[] = {
     {"quantize", LS_RUN_CHOICE, AT(quantize), .default_text = "auto", .words = "auto none nf4 int8",
      .help =
          "how frozen weights of a block's products are kept; auto: as the model's folder has them"},
+
+    {"dpo.beta", LS_RUN_NUMBER, AT(dpo.beta), .default_text = "0.1", .low = 0, .high = 1e6,
+     .above_low = true, .help = "how strongly answers are kept near those of the starting weights"},
+    {"dpo.label_smoothing", LS_RUN_NUMBER, AT(dpo.label_smoothing), .default_text = "0", .low = 0,
+     .high = 0.5, .below_high = true,
+     .help = "the share of pairs that may be the wrong way round (conservative DPO)"},
 
     {"optimizer.name", LS_RUN_CHOICE, AT(optimizer.name), .default_text = "adamw",
      .words = "adamw sgd lion", .help = "how gradients become updates"},

@@ -164,6 +164,12 @@ ls_status ls_event_file_write(ls_event_file *file, const ls_metrics_step *step, 
   put_value(&summary, "train/tokens_per_second", step->tokens_per_second);
   put_value(&summary, "train/mfu", step->mfu);
   put_value(&summary, "eval/loss", step->validation_loss);
+  if (step->pairs) {
+    put_value(&summary, "train/rewards/chosen", step->reward_chosen);
+    put_value(&summary, "train/rewards/rejected", step->reward_rejected);
+    put_value(&summary, "train/rewards/accuracies", step->preferred);
+    put_value(&summary, "train/rewards/margins", step->reward_chosen - step->reward_rejected);
+  }
   put_text(&event, EVENT_SUMMARY, summary.bytes, summary.count);
   return write_record(file, &event, error);
 }

@@ -20,6 +20,7 @@
 #include "train/evaluate.h"
 #include "train/event_file.h"
 #include "train/metrics.h"
+#include "train/references.h"
 #include "train/samples.h"
 
 /* What all ranks of this process share; written before they start. */
@@ -38,10 +39,15 @@ typedef struct training {
   ls_samples *samples;   /* NULL: none are asked for */
 } training;
 
+enum { REWARDS = LS_CELL_COUNT - LS_CELL_REWARD_CHOSEN };
+
 /* One rank in the loop. */
 typedef struct trainer {
   training *of;
   ls_rank *rank;
+  ls_arena *arena;
+  ls_dataset dataset;      /* that of all, of pairs with what the reference makes of them */
+  double rewards[REWARDS]; /* of the step that is told next, of pairs */
   ls_steps steps;
   ls_learning_rate rate;
   ls_peak peak;
@@ -119,6 +125,10 @@ static ls_status report(trainer *self, double loss, double norm, double seconds,
       .validation_interrupted = self->interrupted,
       .validation_lowest = self->best.step == step,
       .loss_scale = scales_loss(self) ? ls_rank_cell(self->rank, LS_CELL_SCALE) : NAN,
+      .pairs = of->dataset->pairs,
+      .reward_chosen = self->rewards[0],
+      .reward_rejected = self->rewards[1],
+      .preferred = self->rewards[2],
       .skipped = self->steps.scale.skipped};
   if (of->options->report) of->options->report(of->options->context, &made);
   tell_events(of, &made);
@@ -246,10 +256,19 @@ static ls_status take_folder(const trainer *self, ls_error *error) {
   return settle_folder(self, error);
 }
 
+/* Of the step whose loss is known, before an evaluation has other pairs. */
+static void note_rewards(trainer *self) {
+  const double pairs = ls_rank_cell(self->rank, LS_CELL_VALID_TOKENS);
+  if (!self->of->dataset->pairs) return;
+  for (int r = 0; r < REWARDS; r++)
+    self->rewards[r] = ls_rank_cell(self->rank, (ls_cell)((int)LS_CELL_REWARD_CHOSEN + r)) / pairs;
+}
+
 /* A step whose loss is known once the next one is under way, and which nothing else waits for. */
 static void tell_known(trainer *self) {
   if (!self->steps.ahead || self->told == self->steps.known) return;
   const double now_s = ls_now_s();
+  note_rewards(self);
   tell_step(self, ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS),
             ls_rank_cell(self->rank, LS_CELL_NORM), now_s - self->begun_s, NAN);
   self->begun_s = now_s;
@@ -267,7 +286,7 @@ static bool has_end(const trainer *self) {
 static ls_status evaluate(const trainer *self, ls_evaluation *found, ls_error *error) {
   const training *of = self->of;
   const ls_evaluating told = {of->options->evaluating, of->options->context};
-  LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, &told, found, error));
+  LS_TRY(ls_evaluate(of->session, &self->dataset, self->rank, &told, found, error));
   if (!of->samples || found->interrupted) return LS_OK;
   LS_TRY(ls_samples_make(of->samples, self->rank, self->steps.step, &found->interrupted, error));
   if (found->interrupted) found->loss = NAN; /* all of it comes again */
@@ -291,6 +310,7 @@ static ls_status end_step(trainer *self, bool *stop, ls_error *error) {
   LS_TRY(ls_steps_settle(&self->steps, error));
   const double loss = ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS);
   const double norm = ls_rank_cell(self->rank, LS_CELL_NORM);
+  note_rewards(self);
   const double seconds = ls_now_s() - self->begun_s;
   if (self->of->options->fresh != LS_FRESH_NO && !self->taken)
     LS_TRY(ls_agree(self->rank, is_first(self) ? take_folder(self, error) : LS_OK, error));
@@ -552,10 +572,23 @@ static double rate_at(const void *context, int64_t step) {
   return ls_learning_rate_at(rate, step);
 }
 
+/* What the run begins with, also where it resumes. */
+static ls_status make_references(trainer *self, ls_error *error) {
+  const training *of = self->of;
+  const ls_session *session = of->session;
+  const ls_evaluating told = {of->options->evaluating, of->options->context};
+  if (!of->dataset->pairs) return LS_OK;
+  const ls_status status =
+      ls_session_load_weights(session, self->rank, session->weights, NULL, error);
+  LS_TRY(ls_agree(self->rank, status, error));
+  return ls_references_make(self->arena, session, of->dataset, self->rank, &told, &self->dataset,
+                            error);
+}
+
 static ls_status start(trainer *self, bool *stop, ls_error *error) {
   const training *of = self->of;
   const ls_session *session = of->session;
-  ls_inputs inputs = ls_inputs_of_order(&of->dataset->training);
+  ls_inputs inputs = ls_inputs_of_order(&self->dataset.training);
   inputs.seed = (uint64_t)session->run->train.seed;
   self->steps = ls_steps_of(self->rank, &inputs, rate_at, &self->rate);
   self->steps.policy = LS_STEPS_SKIP;
@@ -564,6 +597,7 @@ static ls_status start(trainer *self, bool *stop, ls_error *error) {
   filling on = {.self = self, .from = &from, .began_s = ls_now_s()};
   LS_TRY(find_checkpoint(self, &from, error));
   LS_TRY(verify_start(self, &from, error));
+  LS_TRY(make_references(self, error));
   LS_TRY(ls_rounds_run(self->rank, &ls_fill_rounds, work, &on, error));
   char *text = on.text;
   const ls_tiers *tiers = ls_rank_tiers(self->rank);
@@ -626,9 +660,12 @@ static ls_status run_loop(void *context, ls_error *error) {
 
 static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
   trainer self = {.of = context};
+  self.dataset = *self.of->dataset;
   LS_TRY(ls_session_rank(self.of->session, comm, &self.rank, error));
+  self.arena = ls_arena_create();
   const ls_status status = ls_arena_guard(run_loop, &self, false, error);
   ls_rank_destroy(&self.rank);
+  ls_arena_destroy(&self.arena);
   return status;
 }
 

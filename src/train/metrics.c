@@ -123,6 +123,12 @@ ls_status ls_metrics_write(ls_metrics *metrics, const ls_metrics_step *step, ls_
     append_number(line, "loss_scale", step->loss_scale);
     append_whole(line, "skipped", step->skipped);
   }
+  if (step->pairs) {
+    append_number(line, "rewards/chosen", step->reward_chosen);
+    append_number(line, "rewards/rejected", step->reward_rejected);
+    append_number(line, "rewards/accuracies", step->preferred);
+    append_number(line, "rewards/margins", step->reward_chosen - step->reward_rejected);
+  }
   const size_t used = strlen(line);
   LS_ASSERT(used + 3 < sizeof line);
   memcpy(line + used, "}\n", 2);

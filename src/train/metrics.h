@@ -32,7 +32,11 @@ typedef struct ls_metrics_step {
   bool validation_interrupted; /* by a stop: validation_loss is written as null */
   bool validation_lowest;      /* of all so far, where the run asks; is not written */
   double loss_scale;           /* of this step, where the loss is scaled (fp16); else NaN */
-  int64_t skipped;             /* steps whose gradients overflowed, since the run's start */
+  bool pairs;                  /* of answers: the four below are written, under TRL's names */
+  double reward_chosen, reward_rejected; /* means over the pairs: beta times log-probability
+                                            beyond the reference's */
+  double preferred; /* the share of pairs whose chosen answer has the larger one */
+  int64_t skipped;  /* steps whose gradients overflowed, since the run's start */
 } ls_metrics_step;
 
 typedef struct ls_metrics ls_metrics;

@@ -149,6 +149,7 @@ static ls_experiment experiment_of(const ls_layout_verification *about) {
                          .freeze_count = shrunk->freeze.count,
                          .settings = shrunk->settings,
                          .seed = SEED,
+                         .pairs = ls_session_training(about->session).pairs,
                          .documents = about->session->run->data.documents == LS_RUN_MASKED,
                          .saved = true,
                          .learning_rate = about->learning_rate,

@@ -23,6 +23,9 @@ typedef struct ls_progress_step {
   double tokens_per_second;
   double mfu;          /* 0 to 1 */
   double memory_bytes; /* of the fullest device */
+  bool pairs;          /* of answers: margin and preferred are shown */
+  double margin;       /* of their rewards */
+  double preferred;    /* 0 to 1 */
   int64_t skipped;     /* steps without an update so far; 0: left out */
 } ls_progress_step;
 
