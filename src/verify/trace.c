@@ -63,6 +63,10 @@ static const char *const root_keys[] = {"kind",
 /* "quantisation" and "runs" say how the weights are stored, which config.json says too. */
 static const char *const adapter_keys[] = {
     "trained", "lora", "prompt_ids", "merged_logits_noise", "quantisation", "runs", NULL};
+/* One of preferences. */
+static const char *const pair_keys[] = {"reference_model", "step_columns", "step0_logps_micro0_f64",
+                                        "logps_noise_f32_vs_f64", NULL};
+static const char *const pair_hyper_keys[] = {"beta", "loss_type", NULL};
 static const char *const lora_keys[] = {"r",
                                         "lora_alpha",
                                         "target_modules",
@@ -92,27 +96,40 @@ static ls_status check_keys(const ls_json_object *object, const char *const *kno
   json_object_foreach((json_t *)object->json, key, value) {
     if (!is_listed(known, key) && !is_listed(more, key))
       return ls_fail(error, LS_INPUT,
-                     "%s: \"%.60s\" is not known, and may change what is computed: a pretraining "
-                     "or a training of adapters with AdamW is what can be repeated",
+                     "%s: \"%.60s\" is not known, and may change what is computed: a pretraining, "
+                     "a training of adapters or one by preferences, with AdamW, can be repeated",
                      object->where, key);
   }
   return LS_OK;
 }
 
 /* What the trace says in words must be what is done here. */
-static ls_status check_words(const ls_json_object *root, bool adapters, ls_error *error) {
+static ls_status check_words(const ls_json_object *root, bool adapters, bool pairs,
+                             ls_error *error) {
   const struct {
     const char *key, *begins, *other;
   } words[] = {
       /* of a mixture of experts: moe */
-      {"kind", adapters ? "lora" : "pretraining", adapters ? "qlora" : "moe"},
+      {"kind",
+       adapters ? "lora"
+       : pairs  ? "dpo"
+                : "pretraining",
+       adapters ? "qlora"
+       : pairs  ? NULL
+                : "moe"},
       {"trained", "lora_A and lora_B only; the base is frozen",
        "lora_A and lora_B only; the base stays quantised and frozen"},
+      {"reference_model", "the policy's own start", NULL},
       {"batch_layout",
-       "row b of micro-batch m of step s starts at ((s*micro_batches+m)*B+b)*T; x = "
-       "tokens[start:start+T], y = tokens[start+1:start+T+1]",
+       pairs ? "batches.safetensors, int32 [steps, micro_batches, B, T]: chosen_ids, rejected_ids"
+             : "row b of micro-batch m of step s starts at ((s*micro_batches+m)*B+b)*T; x = "
+               "tokens[start:start+T], y = tokens[start+1:start+T+1]",
        NULL},
-      {"loss", "mean cross-entropy over B*T positions, averaged over micro-batches", NULL},
+      {"loss",
+       pairs ? "mean over the step's micro_batches*B pairs of -log sigmoid(beta*((pc - rc) - "
+               "(pr - rr)))"
+             : "mean cross-entropy over B*T positions, averaged over micro-batches",
+       NULL},
       {"routing", "softmax over all experts' logits, the ", NULL},
       {"weight_decay_on",
        adapters ? "all adapter matrices"
@@ -133,11 +150,11 @@ static ls_status check_words(const ls_json_object *root, bool adapters, ls_error
 }
 
 static ls_status read_hyper(ls_arena *arena, const ls_json_object *root, ls_trace *trace,
-                            ls_error *error) {
+                            bool pairs, ls_error *error) {
   ls_json_object hyper;
   int64_t sequences, microbatches;
   LS_TRY(ls_json_child(arena, root, "hyper", &hyper, error));
-  LS_TRY(check_keys(&hyper, hyper_keys, NULL, error));
+  LS_TRY(check_keys(&hyper, hyper_keys, pairs ? pair_hyper_keys : NULL, error));
   LS_TRY(ls_json_count(&hyper, "steps", &trace->steps, error));
   LS_TRY(ls_json_count(&hyper, "B", &sequences, error));
   LS_TRY(ls_json_count(&hyper, "T", &trace->sequence, error));
@@ -288,13 +305,15 @@ static ls_status read_json(ls_arena *arena, const ls_json_object *root, ls_trace
   find_single_parts(trace, source);
   LS_TRY(ls_json_string_or(root, "kind", "", &kind, error));
   const bool adapters = strcmp(kind, "lora") == 0 || strcmp(kind, "qlora") == 0;
-  LS_TRY(check_words(root, adapters, error));
-  LS_TRY(check_keys(root, root_keys, adapters ? adapter_keys : NULL, error));
+  const bool pairs = strcmp(kind, "dpo") == 0;
+  LS_TRY(check_words(root, adapters, pairs, error));
+  LS_TRY(check_keys(root, root_keys, adapters ? adapter_keys : pairs ? pair_keys : NULL, error));
   if (adapters) LS_TRY(read_lora(arena, root, trace, error));
-  LS_TRY(read_hyper(arena, root, trace, error));
+  LS_TRY(read_hyper(arena, root, trace, pairs, error));
   LS_TRY(read_steps(arena, root, trace, error));
   LS_TRY(read_noise(arena, root, trace, error));
   LS_TRY(read_summaries(arena, root, trace, error));
+  if (pairs) LS_TRY(ls_trace_read_pairs(arena, root, trace, error));
   return find_model(arena, root, trace, error);
 }
 
@@ -328,7 +347,7 @@ ls_status ls_trace_read(ls_arena *arena, const char *folder, ls_trace **trace, l
   if (status == LS_OK) status = read_json(arena, &root, made, error);
   json_decref(json);
   LS_TRY(status);
-  LS_TRY(read_tokens(arena, made, error));
+  if (made->pairs.beta == 0) LS_TRY(read_tokens(arena, made, error));
   *trace = made;
   return LS_OK;
 }

@@ -20,11 +20,13 @@
 #include "base/arena.h"
 #include "lockstep/status.h"
 #include "store/adapters.h"
+#include "text/json.h"
 
 typedef struct ls_trace_step {
   double learning_rate;
   double loss, norm;         /* of the fp64 run */
   double loss_f32, norm_f32; /* of the fp32 run */
+  double rewards[3]; /* of pairs, means: of chosen and rejected answers, and of who was preferred */
 } ls_trace_step;
 
 enum { LS_TRACE_EDGE = 4 };
@@ -42,12 +44,22 @@ typedef struct ls_trace_noise {
   double logits, gradients, parameters;
 } ls_trace_noise;
 
+/* Pairs of answers in place of tokens: a row is one of them, what was chosen and what was rejected,
+ * each in half of it. [steps x rows x sequence] each, positions [sequence]. */
+typedef struct ls_trace_pairs {
+  double beta; /* 0: there are none */
+  int32_t *ids, *labels;
+  double *chosen, *rejected; /* log-probabilities of the first step's, by row of its microbatch 0 */
+  int count;                 /* of these */
+} ls_trace_pairs;
+
 typedef struct ls_trace {
   const char *folder;
   const char *model; /* the folder of config.json and of the weights at the start */
   int64_t steps;
   int64_t rows;     /* sequences of a step: those of all its microbatches, in order */
   int64_t sequence; /* tokens of a row */
+  ls_trace_pairs pairs;
   double learning_rate, betas[2], epsilon, weight_decay, clip; /* clip 0: none */
   const char **frozen; /* parameters by their Hugging Face names: their gradients are zeros */
   int frozen_count;
@@ -61,13 +73,18 @@ typedef struct ls_trace {
    * how many times its fp32 run's noise that puts between it and a double run. */
   const char *single_parts;
   double single_share;
-  const unsigned char *tokens; /* two bytes each, the low one first */
+  const unsigned char *tokens; /* two bytes each, the low one first; of pairs none */
   int64_t token_count;         /* steps x rows x sequence, and one for the last label */
 } ls_trace;
 
 /* LS_INPUT names the file and what is missing or wrong. In the arena. */
 LS_CHECKED ls_status ls_trace_read(ls_arena *arena, const char *folder, ls_trace **trace,
                                    ls_error *error);
+
+/* Those of a trace of preferences (kind dpo): its settings, its batches and what it tells of them.
+ * Used by ls_trace_read. */
+LS_CHECKED ls_status ls_trace_read_pairs(ls_arena *arena, const ls_json_object *root,
+                                         ls_trace *trace, ls_error *error);
 
 static inline int32_t ls_trace_token(const ls_trace *trace, int64_t index) {
   return trace->tokens[2 * index] | trace->tokens[2 * index + 1] << 8;

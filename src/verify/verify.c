@@ -9,6 +9,7 @@
 #include "session/fit.h"
 #include "session/offload_room.h"
 #include "session/prove.h"
+#include "session/scores.h"
 #include "session/step.h"
 #include "store/weights.h"
 #include "text/run_keys.h"
@@ -36,6 +37,7 @@ typedef struct task {
 typedef struct worker {
   task *of;
   ls_rank *rank;
+  ls_arena *arena;
   bool records;
 } worker;
 
@@ -81,6 +83,60 @@ static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t
     batch->ids[i] = ls_trace_token(trace, begin + i);
     batch->labels[i] = ls_trace_token(trace, begin + i + 1);
     batch->positions[i] = (int32_t)((first + i) % trace->sequence);
+  }
+  return LS_OK;
+}
+
+/* Those of pairs. */
+typedef struct pair_inputs {
+  const ls_trace *trace;
+  double *reference; /* [steps x rows x 2] log-probabilities of both answers; NULL: 0 */
+} pair_inputs;
+
+static ls_status take_pairs(void *context, int64_t step, int64_t first, int64_t count,
+                            const ls_batch *batch, ls_error *error) {
+  (void)error;
+  const pair_inputs *self = context;
+  const ls_trace_pairs *pairs = &self->trace->pairs;
+  const int64_t half = self->trace->sequence / 2;
+  const int64_t begin = step * self->trace->rows * self->trace->sequence + first;
+  for (int64_t i = 0; i < count; i++) {
+    const int64_t at = (begin + i) % half;
+    batch->ids[i] = pairs->ids[begin + i];
+    batch->labels[i] = pairs->labels[begin + i];
+    batch->positions[i] = (int32_t)at;
+    if (self->reference) batch->reference[i] = 0;
+  }
+  for (int64_t i = 0; self->reference && i + half <= count; i += half) {
+    int64_t label = i;
+    while (label < i + half - 1 && batch->labels[label] < 0) label++;
+    batch->reference[label] = self->reference[(begin + i) / half];
+  }
+  return LS_OK;
+}
+
+/* What the start makes of every pair; the first step's are held against the trace's. */
+static ls_status find_reference(const worker *self, double *reference, ls_error *error) {
+  task *of = self->of;
+  const ls_trace *trace = of->about->trace;
+  const pair_inputs plain = {.trace = trace};
+  const ls_inputs inputs = {take_pairs, (void *)&plain};
+  const int64_t half = trace->sequence / 2;
+  ls_arena *scratch = ls_arena_create();
+  double *scores = LS_NEW_ARRAY(scratch, double, trace->rows * trace->sequence);
+  ls_status status = LS_OK;
+  for (int64_t s = 0; s < trace->steps && status == LS_OK; s++) {
+    status = ls_score_batch(of->session, self->rank, &inputs, s, scores, error);
+    for (int64_t d = 0; d < 2 * trace->rows; d++)
+      reference[s * 2 * trace->rows + d] = scores[d * half];
+  }
+  ls_arena_destroy(&scratch);
+  LS_TRY(status);
+  for (int r = 0; r < trace->pairs.count && self->records; r++) {
+    const double off = fmax(fabs(reference[2 * r] - trace->pairs.chosen[r]),
+                            fabs(reference[2 * r + 1] - trace->pairs.rejected[r]));
+    record(of, LS_VERIFY_LOGITS, 2, off, (double)half * of->tolerances.logits,
+           "log-probabilities of answers");
   }
   return LS_OK;
 }
@@ -247,6 +303,23 @@ static ls_status check_tensors(const worker *self, tensor_check check, ls_error 
   return status;
 }
 
+/* Exact ones alone: in other types a reward, a small difference of large numbers, is mostly noise.
+ */
+static void check_rewards(const worker *self, int64_t s, const char *where) {
+  task *of = self->of;
+  const ls_trace *trace = of->about->trace;
+  if (trace->pairs.beta == 0 || of->session->layout.compute != LS_F64) return;
+  const double pairs = ls_rank_cell(self->rank, LS_CELL_VALID_TOKENS);
+  for (int r = 0; r < 3; r++) {
+    const double ours = ls_rank_cell(self->rank, (ls_cell)((int)LS_CELL_REWARD_CHOSEN + r)) / pairs;
+    /* At the start both answers are as likely as the reference says: nobody is preferred, but by
+     * rounding. */
+    if (r == 2 && s == 0) continue;
+    record(of, LS_VERIFY_LOSS, 1, fabs(ours - trace->step[s].rewards[r]),
+           of->tolerances.loss[s] + of->tolerances.logits, where);
+  }
+}
+
 static void check_step(const worker *self, int64_t s) {
   task *of = self->of;
   const ls_trace_step *step = &of->about->trace->step[s];
@@ -256,15 +329,24 @@ static void check_step(const worker *self, int64_t s) {
          of->tolerances.loss[s], where);
   record(of, LS_VERIFY_NORM, 1, fabs(ls_rank_cell(self->rank, LS_CELL_NORM) - step->norm),
          of->tolerances.norm[s], where);
+  check_rewards(self, s, where);
 }
 
 static ls_status repeat(const worker *self, ls_error *error) {
   const ls_trace *trace = self->of->about->trace;
-  const ls_inputs inputs = {.take = take_tokens, .context = (void *)trace};
+  pair_inputs pairs = {.trace = trace};
+  const bool has_pairs = trace->pairs.beta > 0;
+  const ls_inputs inputs = {.take = has_pairs ? take_pairs : take_tokens,
+                            .context = has_pairs ? (void *)&pairs : (void *)trace};
   LS_TRY(ls_session_load_weights(self->of->session, self->rank, trace->model, NULL, error));
   if (trace->adapter_folder)
     LS_TRY(ls_session_load_adapters(self->of->session, self->rank, trace->adapter_folder, error));
-  LS_TRY(check_logits(self, error));
+  if (has_pairs) {
+    pairs.reference = LS_NEW_ARRAY(self->arena, double, trace->steps * 2 * trace->rows);
+    LS_TRY(find_reference(self, pairs.reference, error));
+  } else {
+    LS_TRY(check_logits(self, error));
+  }
   ls_steps steps = ls_steps_of(self->rank, &inputs, rate_at, trace);
   steps.policy = LS_STEPS_REPEAT; /* the reference skips no step */
   while (steps.step < trace->steps) {
@@ -284,7 +366,9 @@ static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
   worker self = {.of = context};
   self.records = ls_comm_rank(comm) == self.of->recorder;
   LS_TRY(ls_session_rank(self.of->session, comm, &self.rank, error));
+  self.arena = ls_arena_create();
   const ls_status status = repeat(&self, error);
+  ls_arena_destroy(&self.arena);
   ls_rank_destroy(&self.rank);
   return status;
 }
@@ -295,13 +379,14 @@ static ls_status read_logits(task *of, ls_error *error) {
   ls_safetensors *file;
   LS_TRY(ls_safetensors_open(trace->folder, "step0", &file, error));
   const ls_stored_tensor *stored = ls_safetensors_find(file, "logits.row0");
-  const int64_t count = trace->sequence * of->session->config.vocabulary;
+  const int64_t rows = trace->pairs.beta > 0 ? trace->sequence / 2 : trace->sequence;
+  const int64_t count = rows * of->session->config.vocabulary;
   ls_status status;
   if (!stored) {
     status = ls_fail(error, LS_INPUT, "%s/step0.safetensors: no tensor logits.row0", trace->folder);
   } else if (stored->count != count) {
     status = ls_fail(error, LS_INPUT, "%s: logits.row0 has %lld numbers; expected %lld x %lld",
-                     stored->file, (long long)stored->count, (long long)trace->sequence,
+                     stored->file, (long long)stored->count, (long long)rows,
                      (long long)of->session->config.vocabulary);
   } else {
     of->logits = LS_NEW_ARRAY(of->about->arena, double, count);
@@ -370,7 +455,8 @@ static ls_status largest_gradient(const task *of, double *largest, ls_error *err
 
 static ls_status run_with_gradients(task *of, ls_world *world, ls_error *error) {
   ls_verification *about = of->about;
-  const int64_t logits = about->trace->sequence * of->session->config.vocabulary;
+  const int64_t rows = about->trace->sequence / (about->trace->pairs.beta > 0 ? 2 : 1);
+  const int64_t logits = rows * of->session->config.vocabulary;
   double gradient;
   LS_TRY(match_summaries(of, error));
   LS_TRY(read_logits(of, error));
@@ -405,6 +491,16 @@ static ls_status check_rows(const ls_verification *about, ls_error *error) {
 
 static ls_status check_tokens(const ls_verification *about, ls_error *error) {
   const int64_t vocabulary = about->session->config.vocabulary;
+  const ls_trace *trace = about->trace;
+  const int64_t pairs = trace->pairs.beta > 0 ? trace->steps * trace->rows * trace->sequence : 0;
+  for (int64_t i = 0; i < pairs; i++)
+    if (trace->pairs.ids[i] < 0 || trace->pairs.ids[i] >= vocabulary ||
+        trace->pairs.labels[i] >= vocabulary)
+      return ls_fail(error, LS_INPUT,
+                     "%s/batches.safetensors: found %d with label %d; expected both below the "
+                     "vocabulary's %lld",
+                     trace->folder, (int)trace->pairs.ids[i], (int)trace->pairs.labels[i],
+                     (long long)vocabulary);
   for (int64_t i = 0; i < about->trace->token_count; i++) {
     const int32_t token = ls_trace_token(about->trace, i);
     if (token >= vocabulary)
@@ -483,6 +579,10 @@ ls_status ls_verify_prepare(ls_arena *arena, const char *folder, const char *con
   LS_TRY(ls_run_file_parse(arena, name, text, strlen(text), words, word_count, &made->run, error));
   LS_TRY(refuse_others(made->run, error));
   made->run->model = trace->model;
+  if (trace->pairs.beta > 0) {
+    made->run->task = LS_RUN_DPO;
+    made->run->dpo.beta = trace->pairs.beta;
+  }
   if (trace->frozen_count)
     made->run->train.freeze = (ls_run_globs){trace->frozen, trace->frozen_count};
   const ls_adapters *adapters = &trace->adapters;
