@@ -88,6 +88,20 @@ static void test_context_parallelism(void **state) {
   ls_arena_destroy(&arena);
 }
 
+/* Ranks that share out experts, of the data axes, of the context and of both. */
+static void test_expert_parallelism(void **state) {
+  (void)state;
+  static const char *const layouts[] = {
+      "mesh.dp_shard=2 mesh.ep=2 zero=1", "mesh.dp_shard=4 mesh.ep=2 mesh.tp=2 zero=3",
+      "mesh.cp=3 mesh.ep=3 context=ring", "mesh.dp_shard=2 mesh.cp=3 mesh.ep=6 zero=2", NULL};
+  int failed = 0;
+  for (const char *const *layout = layouts; *layout; layout++) {
+    failed += !ls_trace_case_holds(TRACES "qwen3-moe", "fp64", *layout);
+    failed += !ls_trace_case_holds(TRACES "qwen3-moe", "fp32", *layout);
+  }
+  assert_int_equal(failed, 0);
+}
+
 /* More ranks than KV heads: what is done head by head is repeated, and its gradients are summed. */
 static void test_many_tensor_ranks(void **state) {
   (void)state;
@@ -190,13 +204,10 @@ static void test_published_configs_compile(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_one_device),
-      cmocka_unit_test(test_four_layouts),
-      cmocka_unit_test(test_context_parallelism),
-      cmocka_unit_test(test_many_tensor_ranks),
-      cmocka_unit_test(test_half_precision),
-      cmocka_unit_test(test_programs_are_proved),
-      cmocka_unit_test(test_published_configs_compile),
+      cmocka_unit_test(test_one_device),          cmocka_unit_test(test_four_layouts),
+      cmocka_unit_test(test_context_parallelism), cmocka_unit_test(test_expert_parallelism),
+      cmocka_unit_test(test_many_tensor_ranks),   cmocka_unit_test(test_half_precision),
+      cmocka_unit_test(test_programs_are_proved), cmocka_unit_test(test_published_configs_compile),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

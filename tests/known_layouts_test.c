@@ -28,6 +28,8 @@ static const struct known {
     {"llama-3-70b", 70.55, 64},
     {"llama-3.1-405b", 405.9, 16384},
     {"llama-3.1-405b-context", 405.9, 16384},
+    {"mixtral-8x22b-experts", 140.6, 128},
+    {"qwen3-235b-experts", 235.1, 256},
     {"trillion-nvme", 1008.0, 16},
 };
 enum { KNOWN = sizeof known / sizeof *known };

@@ -116,6 +116,17 @@ static void test_others(void **state) {
   assert_int_equal(failed, 0);
 }
 
+/* Three rows a step, and experts that two and four ranks can share out: those of the context. */
+static const char *const shared_experts[] = {
+    "mesh.cp=2 mesh.ep=2",
+    "mesh.cp=4 mesh.ep=4 zero=3",
+    "mesh.cp=2 mesh.ep=2 mesh.tp=2 zero=1 context=ring",
+    "mesh.dp_shard=3 mesh.cp=2 mesh.ep=2 zero=2 context=ulysses",
+    "mesh.dp_replicate=3 mesh.cp=2 mesh.ep=2 zero=3 recompute=full",
+    "mesh.pp=2 mesh.cp=2 mesh.ep=2 zero=1 train.microbatches=3",
+    NULL,
+};
+
 /* Mixtures of experts. litgpt's fp64 run has their weights in float32 too, which its noise explains
  * of Mixtral's logits alone. */
 static void test_experts(void **state) {
@@ -129,6 +140,7 @@ static void test_experts(void **state) {
     if (t < 1) failed += run_layouts(traces[t], "fp64", others);
     failed += !ls_trace_case_holds(traces[t], "fp32", "mesh.dp_shard=1");
     failed += run_layouts(traces[t], "fp32", others);
+    failed += run_layouts(traces[t], t < 2 ? "fp64" : "fp32", shared_experts);
   }
   assert_int_equal(failed, 0);
 }

@@ -140,6 +140,11 @@ static ls_plan_held held_of(const ls_run_file *run) {
 /* What cannot be kept while all else is chosen. */
 static ls_status check_held(const ls_run_file *run, ls_error *error) {
   const ls_pipeline_kind *kind;
+  if (is_held(run, "mesh.ep") && run->mesh.ep > 1)
+    return ls_fail(error, LS_INPUT,
+                   "mesh.ep=%lld: layouts with expert parallelism are not searched yet: use "
+                   "mesh.ep=1, or simulate, which takes them",
+                   (long long)run->mesh.ep);
   if (is_held(run, "stages"))
     return ls_fail(error, LS_INPUT, "%s: plan has stages cut by cost; leave it out",
                    ls_run_file_where(run, "stages"));
@@ -161,12 +166,6 @@ static ls_status check_axes(const ls_plan_problem *problem, ls_error *error) {
         "mesh.cp=%d: layouts with context parallelism are not searched yet: use mesh.cp=1, "
         "or simulate, which takes them",
         problem->base.cp);
-  if (problem->base.ep > 1)
-    return ls_fail(
-        error, LS_INPUT,
-        "mesh.ep=%d: layouts with expert parallelism are not searched yet: use mesh.ep=1, or "
-        "simulate, which takes them",
-        problem->base.ep);
   int64_t held = 1;
   for (int a = 0; a < LS_LAYOUT_AXES; a++) {
     const int size = ls_layout_size(&problem->base, a);

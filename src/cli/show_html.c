@@ -15,7 +15,8 @@ static bool same_layout(const ls_page_layout *a, const ls_page_layout *b) {
   const ls_layout *one = &a->stages[0]->layout, *other = &b->stages[0]->layout;
   for (int axis = 0; axis < LS_LAYOUT_AXES; axis++)
     if (ls_layout_size(one, axis) != ls_layout_size(other, axis)) return false;
-  return (ls_layout_shards(one) * one->cp == 1 || one->zero == other->zero) &&
+  return one->ep == other->ep &&
+         (ls_layout_shards(one) * one->cp == 1 || one->zero == other->zero) &&
          one->microbatches == other->microbatches &&
          one->sequence_parallel == other->sequence_parallel;
 }

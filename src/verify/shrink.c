@@ -236,28 +236,40 @@ static bool fill(const search *s, ls_form *small) {
          find_tokens(s, small);
 }
 
-/* So many ranks: two or three of a data axis, where three have one between. */
-static bool find_mesh(const search *s, ls_form *small, int64_t ranks) {
-  const ls_form *user = s->user;
-  const int64_t fewest = s->kind ? least(user->pp, 2) : user->pp;
-  for (small->pp = fewest; small->pp <= least(user->pp, ranks); small->pp++)
-    for (small->replicas = least(user->replicas, 2); small->replicas <= least(user->replicas, 3);
-         small->replicas++)
-      for (small->shards = least(user->shards, 2); small->shards <= least(user->shards, 3);
-           small->shards++)
-        for (small->cp = least(user->cp, 2); small->cp <= least(user->cp, 3); small->cp++) {
-          small->tp = ranks / (small->pp * small->replicas * small->shards * small->cp);
-          if (small->tp < least(user->tp, 2) || small->tp > user->tp) continue;
-          if (ranks_of(small) == ranks && fill(s, small)) return true;
-        }
-  return false;
-}
-
 /* More than one expert for a token where it has them, and more of them than twice as many, so that
- * some get few tokens or none. */
+ * some get few tokens or none; as many on each rank. */
 static void set_experts(const ls_form *user, ls_form *small) {
   small->experts_per_token = least(user->experts_per_token, 2);
   small->experts = least(user->experts, 2 * small->experts_per_token + 1);
+  small->experts = (small->experts + small->ep - 1) / small->ep * small->ep;
+}
+
+/* The rest of a form with this mesh. */
+static bool fill_mesh(const search *s, ls_form *small) {
+  if (s->user->ep > 1) small->ep = least(ls_form_expert_shards(s->user), 2) * small->cp;
+  set_experts(s->user, small);
+  return fill(s, small);
+}
+
+/* So many ranks: two or three of a data axis, where three have one between; and one or more that
+ * have the same experts. */
+static bool find_mesh(const search *s, ls_form *small, int64_t ranks) {
+  const ls_form *user = s->user;
+  const int64_t fewest = s->kind ? least(user->pp, 2) : user->pp;
+  const int64_t together = least(ls_form_expert_shards(user), 2);
+  const int64_t apart = user->shards / ls_form_expert_shards(user);
+  const int64_t few = together > 1 ? 1 : least(apart, 2);
+  for (small->pp = fewest; small->pp <= least(user->pp, ranks); small->pp++)
+    for (small->replicas = least(user->replicas, 2); small->replicas <= least(user->replicas, 3);
+         small->replicas++)
+      for (small->shards = together * few; small->shards <= together * least(apart, 3);
+           small->shards += together)
+        for (small->cp = least(user->cp, 2); small->cp <= least(user->cp, 3); small->cp++) {
+          small->tp = ranks / (small->pp * small->replicas * small->shards * small->cp);
+          if (small->tp < least(user->tp, 2) || small->tp > user->tp) continue;
+          if (ranks_of(small) == ranks && fill_mesh(s, small)) return true;
+        }
+  return false;
 }
 
 /* The form with the fewest ranks, and of these the one with the fewest stages. */
@@ -376,6 +388,7 @@ static ls_layout small_layout(const search *s, const ls_layout *layout, const ls
   ls_layout_set_data_ranks(&small, (int)form->replicas, (int)form->shards);
   small.cp = (int)form->cp;
   small.tp = (int)form->tp;
+  small.ep = (int)form->ep;
   if (layout->chunks) small.chunks = (int)form->chunks;
   small.microbatches = (int)form->microbatches;
   small.layers_per_unit = (int)form->wrap;

@@ -21,6 +21,7 @@ enum { LS_SHRINK_MOST_RANKS = 24 };
 /* The numbers that may shrink. */
 typedef struct ls_form {
   int64_t pp, replicas, shards, cp, tp;
+  int64_t ep;              /* ranks of shards x cp that share out experts */
   int64_t chunks;          /* of a stage */
   int64_t microbatches;    /* of a step */
   int64_t layers;          /* of the model ... */
@@ -47,6 +48,9 @@ typedef struct ls_form_edge {
   int part;                             /* of the search: which numbers it is about */
   int64_t (*side)(const ls_form *form); /* forms with the same answer are alike in this */
 } ls_form_edge;
+
+/* Of shards those that share out experts. */
+int64_t ls_form_expert_shards(const ls_form *form);
 
 /* The most important first: where these are too few for all, the later ones are given up. */
 extern const ls_form_edge ls_form_edges[];

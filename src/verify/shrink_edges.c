@@ -32,6 +32,10 @@ static int64_t slice_side(const ls_form *form) {
   return form->sequences * form->sequence % form->logits_rows ? 2 : 1;
 }
 
+int64_t ls_form_expert_shards(const ls_form *form) {
+  return form->ep > 1 ? form->ep / form->cp : 1;
+}
+
 #define EDGE(name, ...)                      \
   static int64_t name(const ls_form *form) { \
     return (__VA_ARGS__);                    \
@@ -41,6 +45,8 @@ EDGE(stages, form->pp > 1)
 EDGE(replicas, form->replicas > 1)
 EDGE(shards, form->shards > 1)
 EDGE(context_ranks, form->cp > 1)
+EDGE(expert_shards, ls_form_expert_shards(form) > 1)
+EDGE(expert_replicas, form->ep > 1 && form->shards > ls_form_expert_shards(form))
 EDGE(tensor_ranks, form->tp > 1)
 /* Of two, the next is the one before, and the first and the rest are the first and the last. */
 EDGE(third_shard, form->shards > 2)
@@ -89,6 +95,8 @@ const ls_form_edge ls_form_edges[] = {
     {"more than one shard", LS_SHRINK_MESH, shards},
     {"more than one context-parallel rank", LS_SHRINK_MESH, context_ranks},
     {"more than one tensor-parallel rank", LS_SHRINK_MESH, tensor_ranks},
+    {"shards that share out experts", LS_SHRINK_MESH, expert_shards},
+    {"shards that have the same experts", LS_SHRINK_MESH, expert_replicas},
     {"more than one microbatch", LS_SHRINK_MICROBATCHES, several_microbatches},
     {"more than one chunk on a stage", LS_SHRINK_CHUNKS, several_chunks},
     {"KV heads fewer than tp", LS_SHRINK_HEADS, kv_below_tp},
@@ -171,6 +179,7 @@ ls_status ls_form_make(const ls_model_config *config, const ls_layout *layout, i
         .shards = ls_layout_shards(layout),
         .cp = layout->cp,
         .tp = layout->tp,
+        .ep = layout->ep,
         .chunks = pipeline->chunks,
         .microbatches = layout->microbatches,
         .layers = config->layers,

@@ -88,6 +88,7 @@ static void describe_mesh(ls_arena *arena, ls_shrunk *shrunk) {
              why_members(form->shards));
   add_number(arena, shrunk, "mesh.cp", before->cp, form->cp, why_members(form->cp));
   add_number(arena, shrunk, "mesh.tp", before->tp, form->tp, why_tp(form));
+  add_number(arena, shrunk, "mesh.ep", before->ep, form->ep, why_members(form->ep));
 }
 
 static void describe_model(ls_arena *arena, ls_shrunk *shrunk) {

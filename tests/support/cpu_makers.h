@@ -155,9 +155,10 @@ static inline void make_grouped(op_case *c) {
                                      LS_OP_GROUPED_UP_DW,   LS_OP_GROUPED_DOWN,
                                      LS_OP_GROUPED_DOWN_DX, LS_OP_GROUPED_DOWN_DW};
   const int64_t rows = any_rows(), whole = any_size(), cut = any_size(), pad = random_below(4);
-  const int64_t experts = 1 + random_below(6);
+  const int64_t experts = 1 + random_below(6), held = 1 + random_below(experts);
   const operand wide = matrix_of(rows, whole, 0, 0), narrow = matrix_of(rows, cut, 0, pad);
-  const operand weights = matrix_of(experts * whole, cut, 0, pad);
+  operand weights = matrix_of(held * whole, cut, 0, pad);
+  weights.start[0] = random_below(experts - held + 1) * whole;
   c->kind = kinds[random_below(6)];
   c->attributes.experts = experts;
   c->inputs = 3, c->outputs = 1;
