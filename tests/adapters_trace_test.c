@@ -72,35 +72,49 @@ static const char *adapters_of(const char *name) {
 }
 
 /* Of every position of the trace's prompt: the largest difference from PEFT's merged logits. */
-static double logits_off(const char *model) {
+static ls_status compare_logits(void *context, ls_generator *generator, ls_error *failed) {
+  double *worst = context;
+  ls_arena *own = ls_arena_create();
   ls_error error = {0};
-  ls_generator *generator;
-  const ls_generator_options options = {.folder = model, .compute = LS_F64, .rows = 32};
-  if (ls_generator_create(arena, &options, &generator, &error) != LS_OK) fail_msg("%s", error.text);
   json_t *json;
   ls_json_object root;
   int64_t *ids;
   int count;
+  (void)failed;
   assert_int_equal(ls_json_read(TRACE "/trace.json", 0, &json, &error), LS_OK);
   assert_int_equal(ls_json_root("trace.json", json, &root, &error), LS_OK);
-  assert_int_equal(ls_json_ints(arena, &root, "prompt_ids", &ids, &count, &error), LS_OK);
+  assert_int_equal(ls_json_ints(own, &root, "prompt_ids", &ids, &count, &error), LS_OK);
   json_decref(json);
   ls_safetensors *merged;
   assert_int_equal(ls_safetensors_open(TRACE "/merged.safetensors", NULL, &merged, &error), LS_OK);
   const ls_stored_tensor *logits = ls_safetensors_find(merged, "merged_logits");
   const int64_t vocabulary = ls_generator_config(generator)->vocabulary;
   assert_int_equal(logits->count, count * vocabulary);
-  double worst = 0, *theirs = LS_NEW_ARRAY(arena, double, vocabulary);
+  double *theirs = LS_NEW_ARRAY(own, double, vocabulary);
   for (int at = 0; at < count; at++) {
     const int32_t id = (int32_t)ids[at];
     const float *ours;
     assert_int_equal(ls_generator_feed(generator, &id, 1, &ours, &error), LS_OK);
     assert_int_equal(
         ls_stored_tensor_read(logits, at * vocabulary, vocabulary, LS_F64, theirs, &error), LS_OK);
-    for (int64_t v = 0; v < vocabulary; v++) worst = fmax(worst, fabs((double)ours[v] - theirs[v]));
+    for (int64_t v = 0; v < vocabulary; v++)
+      *worst = fmax(*worst, fabs((double)ours[v] - theirs[v]));
   }
   ls_safetensors_close(&merged);
-  ls_generator_destroy(&generator);
+  ls_arena_destroy(&own);
+  return LS_OK;
+}
+
+static double logits_off(const char *model, int ranks) {
+  ls_error error = {0};
+  ls_world *world;
+  double worst = 0;
+  const ls_generator_options options = {
+      .folder = model, .compute = LS_F64, .rows = 32, .sequences = ranks};
+  assert_int_equal(ls_world_create_threads(ranks, &world, &error), LS_OK);
+  if (ls_generator_run(arena, &options, world, compare_logits, &worst, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  ls_world_destroy(&world);
   return worst;
 }
 
@@ -117,12 +131,13 @@ static ls_export_report export_to(const char *from, const char *to, bool merge) 
 static void logits_are_pefts(void **state) {
   (void)state;
   const char *adapters = adapters_of("adapters"), *merged = in_folder("merged");
-  assert_true(logits_off(TRACE) > 0.1); /* without them */
-  assert_true(logits_off(adapters) < 1e-5);
+  assert_true(logits_off(TRACE, 1) > 0.1); /* without them */
+  assert_true(logits_off(adapters, 1) < 1e-5);
+  assert_true(logits_off(adapters, 2) < 1e-5);
   const ls_export_report report = export_to(adapters, merged, true);
   assert_true(report.tensors > 0);
   assert_false(ls_adapters_has(merged));
-  assert_true(logits_off(merged) < 1e-5);
+  assert_true(logits_off(merged, 1) < 1e-5);
 }
 
 /* Exported again they are the same tensors, under the same names, and say the same of themselves.
@@ -159,7 +174,7 @@ static void an_export_is_pefts_folder(void **state) {
   }
   json_decref(json);
   json_decref(theirs);
-  assert_true(logits_off(again) < 1e-5);
+  assert_true(logits_off(again, 1) < 1e-5);
 }
 
 int main(void) {

@@ -24,10 +24,13 @@ enum { MOST_STAGES = 2, MUTANTS = 400, RUNS = 4, MOST_NUMBERS = 1 << 17 };
 static const struct subject {
   int shape, pp, dp_shard, tp, zero, microbatches, decodes; /* tokens at once; 0: it evaluates */
   bool sequence_parallel;
+  int sequences; /* that the caches hold; 0: one */
 } subjects[] = {
-    {0, 1, 1, 1, 0, 1, 0, false}, {1, 1, 2, 1, 3, 1, 0, false}, {2, 1, 1, 3, 0, 1, 0, true},
-    {2, 2, 1, 1, 1, 2, 0, false}, {0, 1, 1, 1, 0, 1, 1, false}, {1, 1, 1, 1, 0, 1, 1, false},
-    {1, 1, 1, 1, 0, 1, 2, false}, {2, 1, 1, 1, 0, 1, 2, false},
+    {0, 1, 1, 1, 0, 1, 0, false, 0}, {1, 1, 2, 1, 3, 1, 0, false, 0},
+    {2, 1, 1, 3, 0, 1, 0, true, 0},  {2, 2, 1, 1, 1, 2, 0, false, 0},
+    {0, 1, 1, 1, 0, 1, 1, false, 0}, {1, 1, 1, 1, 0, 1, 1, false, 0},
+    {1, 1, 1, 1, 0, 1, 2, false, 0}, {2, 1, 1, 1, 0, 1, 2, false, 0},
+    {0, 1, 1, 2, 0, 1, 2, false, 2},
 };
 enum { EVALUATIONS = 4, SUBJECTS = sizeof subjects / sizeof *subjects };
 
@@ -39,8 +42,10 @@ typedef struct compiled {
 
 static ls_graph *model_of(ls_arena *arena, const struct subject *of, const ls_layout *layout) {
   const ls_model_config config = ls_test_shape_config(arena, &ls_test_shapes[of->shape]);
-  const ls_build_options decoding = {
-      .mode = LS_MODEL_DECODE, .tokens = of->decodes, .cache_rows = 2 * RUNS};
+  const ls_build_options decoding = {.mode = LS_MODEL_DECODE,
+                                     .tokens = of->decodes,
+                                     .cache_rows = 2 * RUNS,
+                                     .sequences = of->sequences};
   const ls_build_options evaluation = {
       .mode = LS_MODEL_FORWARD,
       .tokens = LS_TEST_SEQUENCES / layout->microbatches * LS_TEST_SEQUENCE,
@@ -133,6 +138,11 @@ static void one_cache(cached *of) {
   of->op->in[4] = of->op->in[3];
 }
 
+/* Positions in place of places. */
+static void other_sequence(cached *of) {
+  of->op->in[6] = of->program->positions;
+}
+
 /* The length is what the positions say. */
 static void stale_length(cached *of) {
   of->op->in[5] = of->program->ids;
@@ -180,6 +190,7 @@ static const struct cache_fault {
     {"one cache for keys and values", one_cache},
     {"a stale length", stale_length},
     {"the length of another token", length_of_a_copy},
+    {"rows of another sequence", other_sequence},
     {"read before written", read_before_written},
     {"a layer that keeps nothing", left_out},
     {"a layer twice", twice},
@@ -206,6 +217,7 @@ static bool damage_cache(ls_program *program, int kind, uint64_t seed) {
       }
     }
   if (!of.op || !of.other) return false;
+  if (cache_faults[kind].make == other_sequence && of.op->inputs <= 6) return false;
   cache_faults[kind].make(&of);
   return true;
 }
@@ -234,14 +246,17 @@ typedef struct job {
 static ls_status fill_input(ls_rank *rank, const struct subject *of, int run, int microbatch,
                             int input, ls_error *error) {
   const ls_program *program = ls_rank_program(rank, 1);
-  const int value[] = {program->ids, program->labels, program->positions};
+  const int value[] = {program->ids, program->labels, program->positions, program->places};
   if (value[input] < 0) return LS_OK;
   const ls_view view = ls_rank_shape(rank, 1, value[input]);
   int32_t filled[LS_TEST_SEQUENCES * LS_TEST_SEQUENCE];
   for (int64_t i = 0; i < view.valid[0]; i++) {
     const int64_t place = view.start[0] + i, at = place + 11 * microbatch + 5 * run;
-    const int64_t position = of->decodes ? run * of->decodes + place : place % LS_TEST_SEQUENCE;
-    const int64_t drawn[] = {at * 7 % 37, at % 5 ? at * 11 % 37 : -1, position};
+    const int64_t position = of->sequences ? run
+                             : of->decodes ? run * of->decodes + place
+                                           : place % LS_TEST_SEQUENCE;
+    const int64_t drawn[] = {at * 7 % 37, at % 5 ? at * 11 % 37 : -1, position,
+                             place * 2 * RUNS + position};
     filled[i] = (int32_t)drawn[input];
   }
   return ls_rank_put(rank, 1, value[input], microbatch, filled, view.valid[0], error);
@@ -249,7 +264,7 @@ static ls_status fill_input(ls_rank *rank, const struct subject *of, int run, in
 
 static ls_status fill_inputs(ls_rank *rank, const struct subject *of, int run, ls_error *error) {
   for (int m = 0; m < of->microbatches; m++)
-    for (int input = 0; input < 3; input++) LS_TRY(fill_input(rank, of, run, m, input, error));
+    for (int input = 0; input < 4; input++) LS_TRY(fill_input(rank, of, run, m, input, error));
   return LS_OK;
 }
 
@@ -278,7 +293,7 @@ static ls_status take_numbers(ls_rank *rank, const job *work, ls_error *error) {
   } else {
     *to = ls_rank_cell(rank, LS_CELL_MEAN_LOSS);
   }
-  if (ls_rank_number(rank) == 0) out->count += count;
+  out->count += count;
   return LS_OK;
 }
 
@@ -307,7 +322,7 @@ static ls_status run_all(ls_rank *rank, const job *work, ls_error *error) {
     LS_TRY(ls_rank_poison(rank, 1, error));
     LS_TRY(fill_inputs(rank, work->of, r, error));
     LS_TRY(ls_rank_run(rank, 1, error));
-    if (work->of->decodes || ls_rank_number(rank) == 0) LS_TRY(take_numbers(rank, work, error));
+    if (ls_rank_number(rank) == 0) LS_TRY(take_numbers(rank, work, error));
   }
   return take_parameters(rank, work, error);
 }

@@ -1,5 +1,5 @@
-/* Filling a rank's inputs: one way for training, evaluation, verification and generation, which
- * differ in where tokens come from.
+/* Filling a rank's inputs: one way for training, evaluation and verification, which differ in where
+ * tokens come from. Those of decoding are the generator's.
  *
  *   const ls_inputs inputs = ls_inputs_of_order(&dataset->training);
  *   LS_TRY(ls_inputs_fill(&inputs, rank, LS_SESSION_STEP, microbatch, step, error));
