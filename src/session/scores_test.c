@@ -44,7 +44,7 @@ static ls_status take(void *context, int64_t step, int64_t first, int64_t count,
 
 static ls_status score(ls_rank *rank, job *of, ls_error *error) {
   static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-  const ls_inputs inputs = {take, of};
+  const ls_inputs inputs = {.take = take, .context = of};
   double own[TOKENS];
   LS_TRY(ls_session_initialise(of->session, rank, error));
   LS_TRY(ls_score_batch(of->session, rank, &inputs, 0, own, error));

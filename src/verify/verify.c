@@ -120,7 +120,7 @@ static ls_status find_reference(const worker *self, double *reference, ls_error 
   task *of = self->of;
   const ls_trace *trace = of->about->trace;
   const pair_inputs plain = {.trace = trace};
-  const ls_inputs inputs = {take_pairs, (void *)&plain};
+  const ls_inputs inputs = {.take = take_pairs, .context = (void *)&plain};
   const int64_t half = trace->sequence / 2;
   ls_arena *scratch = ls_arena_create();
   double *scores = LS_NEW_ARRAY(scratch, double, trace->rows * trace->sequence);
