@@ -105,12 +105,12 @@ cmp -s alone output || fail "two processes: $(cat output), expected $(cat alone)
 echo '{%- for m in messages %}{{ m.content }}{% endfor %}' >plain.jinja
 mkfifo lines
 # shellcheck disable=SC2086
-"$launcher" $flags -n 2 "$lockstep" generate $asked --interactive --template plain.jinja <lines >output 2>log &
+"$launcher" $flags -n 2 "$lockstep" generate $asked --interactive --template plain.jinja <lines >answer 2>log &
 running=$!
 exec 3>lines
 echo 'It was' >&3
 waited=0
-until [ -s output ]; do
+until [ -s answer ]; do
   kill -0 $running 2>/dev/null && [ $waited -lt 1200 ] || fail "no answer: $(cat log)"
   waited=$((waited + 1))
   sleep 0.05
@@ -120,9 +120,10 @@ second=$(for each in /proc/[0-9]*; do
     [ "$(readlink "$each/cwd")" = "$work" ] && echo "${each#/proc/}" || true
 done | tail -n 1)
 kill -KILL "$second"
-echo 'It was' >&3
+(echo 'It was' >&3) 2>/dev/null || true
 exec 3>&-
 ends 60
+says "its process \(pid $second\) died|exited on signal 9"
 
 # What all processes find alike, or one of them alone, is said once.
 once() { # TEXT WORDS...
