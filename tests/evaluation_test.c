@@ -79,7 +79,8 @@ static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
 
 static const ls_program *compile(ls_arena *arena, const ls_test_shape *shape,
                                  const ls_layout *layout, bool step) {
-  const ls_model_config config = ls_test_shape_config(arena, shape);
+  ls_model_config config = ls_test_shape_config(arena, shape);
+  config.dropout = (ls_dropout){0}; /* which evaluation is without */
   const ls_build_options options = {.mode = step ? LS_MODEL_TRAIN : LS_MODEL_FORWARD,
                                     .tokens = SEQUENCES * LS_TEST_SEQUENCE,
                                     .sequence = LS_TEST_SEQUENCE};

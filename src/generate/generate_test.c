@@ -108,6 +108,7 @@ static void evaluation_open(evaluation *self, const char *folder, int64_t sequen
                             .dp_replicate = 1,
                             .dp_shard = 1,
                             .cp = 1,
+                            .ep = 1,
                             .tp = 1,
                             .microbatches = 1,
                             .layers_per_unit = 1,

@@ -349,7 +349,7 @@ ls_status ls_adapters_text(ls_arena *arena, const ls_model_config *config, const
     transposed |= is_target(config, &list.items[m]) && list.items[m].transposed;
   char *whole = config->base ? realpath(config->base, NULL) : NULL;
   json_t *json = json_pack(
-      "{s:{}, s:n, s:s, s:s, s:b, s:b, s:b, s:n, s:n, s:o, s:o, s:n, s:s, s:i, s:{}, s:n, s:o, "
+      "{s:{}, s:n, s:s, s:s, s:b, s:b, s:b, s:n, s:n, s:o, s:f, s:n, s:s, s:i, s:{}, s:n, s:o, "
       "s:s, s:b, s:b}",
       "alpha_pattern", "auto_mapping", "base_model_name_or_path",
       whole          ? whole
@@ -357,7 +357,7 @@ ls_status ls_adapters_text(ls_arena *arena, const ls_model_config *config, const
                      : "",
       "bias", "none", "fan_in_fan_out", transposed, "inference_mode", 1, "init_lora_weights", 1,
       "layers_pattern", "layers_to_transform", "lora_alpha", number(config->lora_alpha),
-      "lora_dropout", number(config->dropout.adapter), "modules_to_save", "peft_type", "LORA", "r",
+      "lora_dropout", config->dropout.adapter, "modules_to_save", "peft_type", "LORA", "r",
       (int)config->lora_rank, "rank_pattern", "revision", "target_modules",
       list_targets(config, &list), "task_type", "CAUSAL_LM", "use_dora", 0, "use_rslora",
       config->lora_rslora);
