@@ -4,9 +4,24 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "store/safetensors.h"
+#include "base/blocks.h"
+#include "store/quantised.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+/* Of one that stands for blocks: its scales may be no numbers. */
+static void check_quantised(const ls_stored_tensor *tensor) {
+  ls_error error = {0};
+  ls_nf4_block block;
+  double edges[2];
+  const int64_t last = tensor->count - LS_BLOCK_WEIGHTS;
+  LS_ASSERT(tensor->bytes == (size_t)tensor->count / 2 && last >= 0);
+  const ls_status status =
+      ls_stored_tensor_read(tensor, last, LS_BLOCK_WEIGHTS, LS_NF4, &block, &error);
+  LS_ASSERT(status == LS_OK || status == LS_INPUT);
+  LS_ASSERT(ls_stored_tensor_read(tensor, tensor->count - 2, 2, LS_F64, edges, &error) == status);
+  LS_ASSERT(!ls_quantised_is_part(tensor));
+}
 
 static void check_tensor(const ls_safetensors *opened, const ls_stored_tensor *tensor,
                          const uint8_t *data, size_t bytes) {
@@ -19,6 +34,10 @@ static void check_tensor(const ls_safetensors *opened, const ls_stored_tensor *t
   LS_ASSERT(first >= data + 8 && tensor->bytes <= bytes &&
             (size_t)(first - data) <= bytes - tensor->bytes);
   if (tensor->dtype == LS_DTYPE_COUNT) return;
+  if (tensor->quantised) {
+    check_quantised(tensor);
+    return;
+  }
   LS_ASSERT(tensor->bytes == (size_t)tensor->count * ls_dtype_bytes(tensor->dtype));
   ls_error error = {0};
   double last;
