@@ -20,12 +20,12 @@
 static const ls_test_shape shapes[] = {
     {"llama",
      "{\"model_type\": \"llama\", \"vocab_size\": 41, \"hidden_size\": 128,"
-     " \"intermediate_size\": 256, \"num_hidden_layers\": 2, \"num_attention_heads\": 8,"
+     " \"intermediate_size\": 128, \"num_hidden_layers\": 2, \"num_attention_heads\": 8,"
      " \"num_key_value_heads\": 2, \"max_position_embeddings\": 16, \"rms_norm_eps\": 1e-5,"
      " \"tie_word_embeddings\": false}"},
     {"qwen2",
      "{\"model_type\": \"qwen2\", \"vocab_size\": 43, \"hidden_size\": 192,"
-     " \"intermediate_size\": 192, \"num_hidden_layers\": 2, \"num_attention_heads\": 12,"
+     " \"intermediate_size\": 192, \"num_hidden_layers\": 1, \"num_attention_heads\": 12,"
      " \"num_key_value_heads\": 3, \"max_position_embeddings\": 16, \"rms_norm_eps\": 1e-5,"
      " \"tie_word_embeddings\": true}"},
 };

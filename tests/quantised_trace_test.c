@@ -13,6 +13,7 @@
 #include "base/blocks.h"
 #include "checkpoint/export.h"
 #include "generate/generate.h"
+#include "session/session.h"
 #include "store/safetensors.h"
 #include "support/test_folder.h"
 #include "support/trace_case.h"
@@ -268,6 +269,59 @@ static void merging_keeps_what_was_trained(void **state) {
   assert_true(fabs(logits_off(merged) - quantised) < 1e-5);
 }
 
+static ls_status open_session(const char *words, ls_session **session, ls_error *error) {
+  static const char text[] = "data:\n  seq_len: 8\ntrain:\n  batch: 4\n";
+  const char *list[4] = {0};
+  ls_run_file *run;
+  int count = 0;
+  char *rest, *copy = ls_arena_strdup(arena, words);
+  for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+    list[count++] = word;
+  LS_TRY(ls_run_file_parse(arena, "run", text, strlen(text), list, count, &run, error));
+  LS_TRY(
+      ls_session_create(arena, run, run->mesh.tp > 1 ? (int)run->mesh.tp : 1, 1, session, error));
+  return ls_session_check_start(*session, error);
+}
+
+/* A run is refused before it starts, in a line that says what to do. */
+static void runs_are_refused(void **state) {
+  (void)state;
+  static const struct {
+    const char *words, *said;
+  } runs[] = {
+      {"model=" TRACE, "give lora.rank"},
+      {"model=" TRACE " lora.rank=2 quantize=int8", "quantised again: use quantize=nf4"},
+      {"model=" TRACE " lora.rank=2 mesh.tp=2", "which are not cut: use mesh.tp=1"},
+      {"model=tests/data/traces/lora-llama lora.rank=2 quantize=nf4", "whole blocks of 64"},
+      {"model=tests/data/traces/mixtral quantize=nf4", "a mixture of experts"},
+  };
+  for (size_t r = 0; r < sizeof runs / sizeof *runs; r++) {
+    ls_session *session;
+    ls_error error = {0};
+    const ls_status status = open_session(runs[r].words, &session, &error);
+    if (status != LS_INPUT || !strstr(error.text, runs[r].said) || strchr(error.text, '\n'))
+      fail_msg("%s: %s", runs[r].words, error.text);
+  }
+}
+
+/* What training all of it would need is asked of a model without blocks; a base may be read as
+ * numbers. */
+static void a_base_is_measured(void **state) {
+  (void)state;
+  ls_session *quantised, *plain, *thawed[2];
+  ls_error error = {0};
+  int stage;
+  if (open_session("model=" TRACE " lora.rank=2", &quantised, &error) != LS_OK ||
+      open_session("model=" TRACE " lora.rank=2 quantize=none", &plain, &error) != LS_OK ||
+      ls_session_thawed(arena, quantised, &thawed[0], &error) != LS_OK ||
+      ls_session_thawed(arena, plain, &thawed[1], &error) != LS_OK)
+    fail_msg("%s", error.text);
+  const int64_t all = ls_session_bytes_needed(thawed[1], &stage);
+  assert_true(ls_session_bytes_needed(thawed[0], &stage) == all);
+  assert_true(ls_session_bytes_needed(plain, &stage) < all);
+  assert_true(ls_session_bytes_needed(quantised, &stage) < ls_session_bytes_needed(plain, &stage));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(codes_are_bitsandbytes, set_up, tear_down),
@@ -275,6 +329,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(what_is_not_built_is_refused, set_up, tear_down),
       cmocka_unit_test_setup_teardown(logits_are_theirs, set_up, tear_down),
       cmocka_unit_test_setup_teardown(merging_keeps_what_was_trained, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(runs_are_refused, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(a_base_is_measured, set_up, tear_down),
       cmocka_unit_test(training_is_pefts),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -619,6 +619,7 @@ ls_status ls_session_thawed(ls_arena *arena, const ls_session *session, ls_sessi
   ls_session *other = LS_NEW(arena, ls_session);
   *other = *session;
   other->arena = arena;
+  other->config.blocks = LS_COMPUTE; /* which are not trained */
   ls_training training = ls_session_training(other);
   training.budget = 0;
   training.prepare = thaw;
