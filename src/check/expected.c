@@ -5,9 +5,8 @@
 
 #include "check/proof.h"
 
-static const char *const input_names[LS_INPUT_COUNT] = {"the tokens", "the labels", "the positions",
-                                                        "the places", "the draws",
-                                                        "the reference"};
+static const char *const input_names[LS_INPUT_COUNT] = {
+    "the tokens", "the labels", "the positions", "the places", "the draws", "the reference"};
 
 void ls_program_inputs(const ls_program *program, int values[LS_INPUT_COUNT]) {
   values[LS_INPUT_TOKENS] = program->ids;
@@ -20,8 +19,8 @@ void ls_program_inputs(const ls_program *program, int values[LS_INPUT_COUNT]) {
 
 /* Where the graph has each input, in the order of ls_input. */
 static ls_tensor_id input_of(const ls_graph *graph, int input) {
-  const ls_tensor_id inputs[LS_INPUT_COUNT] = {graph->ids, graph->labels, graph->positions,
-                                               graph->places, graph->draws,    graph->reference};
+  const ls_tensor_id inputs[LS_INPUT_COUNT] = {graph->ids,    graph->labels, graph->positions,
+                                               graph->places, graph->draws,  graph->reference};
   return inputs[input];
 }
 

@@ -406,20 +406,12 @@ static void padding_changes_nothing(void **state) {
     }
 }
 
-static const bool never_added_to[LS_OP_COUNT] = {[LS_OP_DEQUANTIZE] = true,
-                                                 [LS_OP_RING_ATTENTION] = true,
-                                                 [LS_OP_RING_END] = true,
-                                                 [LS_OP_RING_END_BWD] = true,
-                                                 [LS_OP_XENT_MAX] = true,
-                                                 [LS_OP_PAIR_LOSS] = true,
-                                                 [LS_OP_CLIP_FACTOR] = true,
-                                                 [LS_OP_ADAMW] = true,
-                                                 [LS_OP_SGD] = true,
-                                                 [LS_OP_ADAMW_SPECULATE] = true,
-                                                 [LS_OP_SGD_SPECULATE] = true,
-                                                 [LS_OP_LION] = true,
-                                                 [LS_OP_LION_SPECULATE] = true,
-                                                 [LS_OP_ROUTE] = true};
+static const bool never_added_to[LS_OP_COUNT] = {
+    [LS_OP_DEQUANTIZE] = true,      [LS_OP_RING_ATTENTION] = true, [LS_OP_RING_END] = true,
+    [LS_OP_RING_END_BWD] = true,    [LS_OP_XENT_MAX] = true,       [LS_OP_PAIR_LOSS] = true,
+    [LS_OP_CLIP_FACTOR] = true,     [LS_OP_ADAMW] = true,          [LS_OP_SGD] = true,
+    [LS_OP_ADAMW_SPECULATE] = true, [LS_OP_SGD_SPECULATE] = true,  [LS_OP_LION] = true,
+    [LS_OP_LION_SPECULATE] = true,  [LS_OP_ROUTE] = true};
 
 static void accumulation_adds(void **state) {
   (void)state;

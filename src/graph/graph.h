@@ -111,7 +111,7 @@ typedef struct ls_graph {
   int64_t turns;            /* of rings that keys go round; 0: attention has all keys at once */
   int64_t kv_heads, heads, head_dim, vocabulary;
   int64_t dropouts; /* so many there are: each has a number, by which its mask differs */
-  int64_t experts; /* of each layer; 0: none */
+  int64_t experts;  /* of each layer; 0: none */
   /* Inputs [n], int32. label < 0: none. places, where tokens lie in an order of their own: which
    * token of the microbatch each row is. draws, with dropout: a random number of each token. */
   ls_tensor_id ids, labels, positions, places, draws;

@@ -253,9 +253,8 @@ static ls_graph *build(ls_arena *arena, const ls_family *family, const ls_model_
   graph->positions = ls_graph_input(graph, "positions", options->tokens);
   const ls_dropout *dropout = &builder.dropout;
   /* A mask goes by tokens' places, as attention is told them. */
-  const bool placed = options->mode == LS_MODEL_DECODE
-                          ? options->sequences > 1
-                          : options->places || dropout->attention > 0;
+  const bool placed = options->mode == LS_MODEL_DECODE ? options->sequences > 1
+                                                       : options->places || dropout->attention > 0;
   if (placed) graph->places = ls_graph_input(graph, "places", options->tokens);
   if (dropout->embedding > 0 || dropout->hidden > 0 || dropout->attention > 0 ||
       dropout->adapter > 0)

@@ -177,10 +177,10 @@ typedef struct ls_build_options {
   /* Decoding: those that the caches hold, one after another; above 1 places say which row of the
    * caches each token has. 0: one. */
   int64_t sequences;
-  bool headless;  /* decoding: fills the caches and ends there, with no logits */
-  bool documents; /* attention stays inside documents, each from a position 0 on */
-  bool places;    /* tokens lie in an order of their own, of which attention is told */
-  int turns;      /* with places: of rings that keys go round; 0: attention has all at once */
+  bool headless;        /* decoding: fills the caches and ends there, with no logits */
+  bool documents;       /* attention stays inside documents, each from a position 0 on */
+  bool places;          /* tokens lie in an order of their own, of which attention is told */
+  int turns;            /* with places: of rings that keys go round; 0: attention has all at once */
   ls_model_pairs pairs; /* with documents, two of which may be as long as the model is made for */
 } ls_build_options;
 

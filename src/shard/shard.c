@@ -211,8 +211,8 @@ static double input_cost(const sharder *s, const node_context *context, int i, l
   const ls_placement *now = &s->out->values.items[home].placement;
   const ls_placement target = with_choices(context, i, true, now, family);
   if (ls_placement_equal(&s->out->mesh, now, &target, family)) return 0;
-  const bool moves = !is_weights(s, tensor) && tensor->role != LS_ROLE_CELL &&
-                     tensor->role != LS_ROLE_STATE;
+  const bool moves =
+      !is_weights(s, tensor) && tensor->role != LS_ROLE_CELL && tensor->role != LS_ROLE_STATE;
   if (!moves) return -1;
   if (family & ls_mesh_data(&s->out->mesh) & ~ls_mesh_context(&s->out->mesh) &
       ~ls_mesh_experts(&s->out->mesh))
