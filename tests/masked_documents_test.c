@@ -185,7 +185,8 @@ static void packed_documents_train_as_each_alone(void **state) {
   (void)state;
   for (int m = 0; m < LS_TEST_SHAPES; m++) {
     ls_arena *arena = ls_arena_create();
-    const ls_model_config config = ls_test_shape_config(arena, &ls_test_shapes[m]);
+    ls_model_config config = ls_test_shape_config(arena, &ls_test_shapes[m]);
+    config.dropout = (ls_dropout){0}; /* which goes by places in a row */
     tokens packed, alone;
     make_tokens(arena, config.vocabulary, &packed, &alone);
     assert_true(alone.rows > ROWS);
@@ -308,7 +309,8 @@ static void the_proof_follows_positions(void **state) {
   int refused = 0;
   for (int s = 0; s < SUBJECTS; s++) {
     ls_arena *arena = ls_arena_create();
-    const ls_model_config config = ls_test_shape_config(arena, &ls_test_shapes[subjects[s].shape]);
+    ls_model_config config = ls_test_shape_config(arena, &ls_test_shapes[subjects[s].shape]);
+    config.dropout = (ls_dropout){0};
     const ls_layout layout = layout_of(&subjects[s]);
     const ls_build_options options = {
         .tokens = 24 / layout.microbatches * SEQUENCE, .sequence = SEQUENCE, .documents = true};
