@@ -157,6 +157,7 @@ static ls_layout layout_of(int number, ls_optimizer_kind kind) {
   ls_layout made = layouts[number];
   for (int a = 0; a < LS_LAYOUT_AXES; a++)
     if (ls_layout_size(&made, a) == 0) ls_layout_set_size(&made, a, 1);
+  made.ep = 1;
   made.compute = LS_F64;
   made.optimizer = optimizer_of(kind);
   if (made.offload.optimizer) made.offload.optimizer_fraction = 1;
