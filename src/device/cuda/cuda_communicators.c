@@ -120,11 +120,17 @@ static ls_status close_group(ls_communicator *of, ls_error *error) {
   return did(of, nccl()->ncclGroupEnd(), "ncclGroupEnd", error);
 }
 
+/* NCCL has no blocks of weights, which are moved alone: their bytes are. */
+static size_t count_of(const ls_communicator_work *work) {
+  const bool blocks = ls_dtype_numbers(work->dtype) > 1;
+  return (size_t)work->count * (blocks ? ls_dtype_bytes(work->dtype) : 1);
+}
+
 static ncclEnum type_of(ls_dtype dtype) {
   static const ncclEnum types[LS_DTYPE_COUNT] = {
       [LS_F32] = ncclFloat32, [LS_BF16] = ncclBfloat16, [LS_F16] = ncclFloat16,
       [LS_F64] = ncclFloat64, [LS_I32] = ncclInt32,     [LS_I64] = ncclInt64,
-      [LS_U8] = ncclUint8};
+      [LS_U8] = ncclUint8,    [LS_NF4] = ncclUint8,     [LS_INT8] = ncclUint8};
   return types[dtype];
 }
 
@@ -132,7 +138,7 @@ static ls_status put(ls_communicator *of, const ls_device_queue *queue,
                      const ls_communicator_work *work, ls_error *error) {
   const ls_nccl_calls *calls = nccl();
   CUstream stream = ((const ls_cuda_stream *)queue->stream)->compute;
-  const size_t count = (size_t)work->count;
+  const size_t count = count_of(work);
   const ncclEnum type = type_of(work->dtype), op = work->largest ? ncclMax : ncclSum;
   const void *from = work->source;
   void *to = work->target;
