@@ -213,6 +213,7 @@ static json_t *describe(const saver *self) {
       ls_dtype_name(layout->compute), "layout", "zero", layout->zero, "sequence_parallel",
       (int)layout->sequence_parallel, "microbatches", layout->microbatches);
   const char *loss_scale = self->extra->loss_scale, *corpus = self->extra->corpus;
+  const char *base = self->extra->base;
   int failed = 0;
   for (int a = 0; a < LS_LAYOUT_AXES && state; a++)
     failed |= json_object_set_new(json_object_get(state, "layout"), ls_layout_axis(a),
@@ -220,6 +221,7 @@ static json_t *describe(const saver *self) {
   if (state && loss_scale)
     failed |= json_object_set_new(state, "loss_scale", json_string(loss_scale));
   if (state && corpus) failed |= json_object_set_new(state, "corpus", json_string(corpus));
+  if (state && base) failed |= json_object_set_new(state, "base", json_string(base));
   if (state && self->extra->best)
     failed |= json_object_set_new(state, "best", ls_checkpoint_best_json(self->extra->best));
   if (!failed) return state;

@@ -36,6 +36,7 @@ typedef struct ls_checkpoint_extra {
   int64_t sequences;              /* likewise: with data.seed the place in the order of the data */
   const char *loss_scale;         /* ls_loss_scale_write's text; NULL: none */
   const char *corpus;             /* ls_dataset's fingerprint; NULL: none */
+  const char *base;               /* of weights that resuming needs beside it; NULL: none */
   const ls_best_evaluation *best; /* NULL: nobody asks for it */
   size_t max_shard_bytes;         /* of a file of tensors; 0: 5 GB, as Hugging Face cuts them */
 } ls_checkpoint_extra;
@@ -84,6 +85,7 @@ typedef struct ls_checkpoint_state {
   int64_t step, tokens, sequences, seed;
   char loss_scale[LS_LOSS_SCALE_BYTES]; /* ls_loss_scale_read takes it; empty: none */
   char corpus[LS_CORPUS_NAME_BYTES];    /* fingerprint of the dataset; empty: not known */
+  char base[LS_CHECKSUM_DIGITS + 1];    /* of the weights it needs beside it; empty: not known */
   ls_best_evaluation best;              /* all 0: none */
   int64_t bytes_read;                   /* of tensors, by this rank: ls_checkpoint_load */
 } ls_checkpoint_state;

@@ -216,25 +216,14 @@ static ls_status read_count(const ls_json_object *object, const char *key, int64
                  key, (long long)*value);
 }
 
-static ls_status read_loss_scale(const char *path, const ls_json_object *object,
-                                 ls_checkpoint_state *state, ls_error *error) {
+static ls_status read_text(const char *path, const ls_json_object *object, const char *key,
+                           char *to, size_t room, ls_error *error) {
   const char *text;
-  LS_TRY(ls_json_string_or(object, "loss_scale", "", &text, error));
-  if (strlen(text) >= sizeof state->loss_scale)
-    return ls_fail(error, LS_INPUT, "%s: \"loss_scale\" has %zu bytes; expected at most %zu", path,
-                   strlen(text), sizeof state->loss_scale - 1);
-  snprintf(state->loss_scale, sizeof state->loss_scale, "%s", text);
-  return LS_OK;
-}
-
-static ls_status read_corpus(const char *path, const ls_json_object *object,
-                             ls_checkpoint_state *state, ls_error *error) {
-  const char *text;
-  LS_TRY(ls_json_string_or(object, "corpus", "", &text, error));
-  if (strlen(text) >= sizeof state->corpus)
-    return ls_fail(error, LS_INPUT, "%s: \"corpus\" has %zu bytes; expected at most %zu", path,
-                   strlen(text), sizeof state->corpus - 1);
-  snprintf(state->corpus, sizeof state->corpus, "%s", text);
+  LS_TRY(ls_json_string_or(object, key, "", &text, error));
+  if (strlen(text) >= room)
+    return ls_fail(error, LS_INPUT, "%s: \"%s\" has %zu bytes; expected at most %zu", path, key,
+                   strlen(text), room - 1);
+  snprintf(to, room, "%s", text);
   return LS_OK;
 }
 
@@ -260,8 +249,10 @@ static ls_status read_state(const char *path, json_t *root, ls_checkpoint_state 
   LS_TRY(read_count(&object, "step", &state->step, error));
   LS_TRY(read_count(&object, "tokens", &state->tokens, error));
   LS_TRY(read_count(&object, "sequences", &state->sequences, error));
-  LS_TRY(read_loss_scale(path, &object, state, error));
-  LS_TRY(read_corpus(path, &object, state, error));
+  LS_TRY(
+      read_text(path, &object, "loss_scale", state->loss_scale, sizeof state->loss_scale, error));
+  LS_TRY(read_text(path, &object, "corpus", state->corpus, sizeof state->corpus, error));
+  LS_TRY(read_text(path, &object, "base", state->base, sizeof state->base, error));
   LS_TRY(ls_checkpoint_best_read(path, root, state, error));
   return ls_json_int(&object, "seed", &state->seed, error);
 }

@@ -33,6 +33,7 @@ typedef struct training {
   int ranks_here;        /* of this process */
   ls_run_folder *folder; /* of the process that has rank 0; else NULL */
   const char *run_text;  /* the resolved run file */
+  const char *base;      /* a glance at the weights that a resumed run needs again; NULL: none */
   ls_metrics *metrics;   /* rank 0's, once it has begun */
   ls_event_file *events; /* likewise, where asked for and they can be written */
   ls_pruner *pruner;     /* likewise */
@@ -147,6 +148,7 @@ static ls_status save(const trainer *self, ls_error *error) {
                                      .tokens = sequences * of->session->sequence,
                                      .sequences = sequences,
                                      .corpus = of->dataset->fingerprint,
+                                     .base = of->base,
                                      .best = ls_best_is_asked(run) ? &self->best : NULL,
                                      .loss_scale = scales_loss(self) ? loss_scale : NULL};
   const ls_status status =
@@ -431,6 +433,17 @@ static ls_status check_corpus(const trainer *self, const char *folder,
                  ls_run_file_where(run, "data.text"), folder, now, state->corpus);
 }
 
+/* A checkpoint has not what adapters are beside, nor what answers were preferred beyond. */
+static ls_status check_base(const trainer *self, const char *folder,
+                            const ls_checkpoint_state *state, ls_error *error) {
+  const char *now = self->of->base;
+  if (!now || !*state->base || strcmp(state->base, now) == 0) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: has other weights now than those that %s was trained beside: bring these "
+                 "back, or give --fresh to start anew",
+                 ls_run_file_where(self->of->session->run, "model"), folder);
+}
+
 static ls_status load_checkpoint(trainer *self, const char *folder, int64_t *bytes,
                                  ls_error *error) {
   ls_checkpoint_state state;
@@ -438,6 +451,7 @@ static ls_status load_checkpoint(trainer *self, const char *folder, int64_t *byt
   self->steps.step = state.step;
   *bytes = state.bytes_read;
   LS_TRY(check_corpus(self, folder, &state, error));
+  LS_TRY(check_base(self, folder, &state, error));
   self->best = state.best;
   self->ended = ls_best_ends(&self->best, &self->of->session->run->eval);
   if (!scales_loss(self) || !*state.loss_scale) return LS_OK;
@@ -677,6 +691,21 @@ static ls_status prove(const training *all, ls_error *error) {
   return LS_OK;
 }
 
+static ls_status glance_at_base(training *all, ls_error *error) {
+  const ls_session *session = all->session;
+  const bool prefers = session->run->task == LS_RUN_DPO;
+  const char *folders[2] = {session->config.lora_rank ? session->config.base : NULL,
+                            prefers ? session->weights : NULL};
+  ls_checksum sum = {0};
+  if (!session->config.lora_rank && !prefers) return LS_OK;
+  for (int f = 0; f < 2; f++)
+    if (folders[f]) LS_TRY(ls_weights_folder_glance(all->arena, folders[f], &sum, error));
+  char text[LS_CHECKSUM_DIGITS + 1];
+  ls_checksum_text(&sum, text);
+  all->base = ls_arena_strdup(all->arena, text);
+  return LS_OK;
+}
+
 /* The run's folder is this run's now, and what it will save has its place there. */
 static ls_status open_folder(training *all, ls_error *error) {
   const ls_session *session = all->session;
@@ -690,6 +719,7 @@ static ls_status prepare(void *context, ls_error *error) {
   all->run_text = text_of(all->arena, all->session->run);
   LS_TRY(ls_best_check(all->session->run, all->dataset->evaluation.sequences > 0, error));
   LS_TRY(prove(all, error));
+  LS_TRY(glance_at_base(all, error));
   LS_TRY(ls_samples_open(all->arena, all->session, all->dataset, all->options->tokenizer,
                          all->ranks_here, &all->samples, error));
   return all->first == 0 ? open_folder(all, error) : LS_OK;
