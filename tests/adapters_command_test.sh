@@ -44,6 +44,16 @@ awk 'NR == 1 { a = $1 } NR == 2 { exit !($1 < a - 0.01) }' one six || fail "noth
 run 2 train keys.yaml $words lora.rank=4 train.steps=8 out=whole
 says "lora.rank"
 
+# So is another base in the same place.
+run 0 train keys.yaml train.steps=61 train.lr=1e-2 checkpoint.every=0 out=first
+run 0 export first other
+mv base right
+mv other base
+run 2 train keys.yaml $words train.steps=8 out=whole
+says "has other weights now than those that"
+rm -r base
+mv right base
+
 # A checkpoint has the adapters and their moments, not what they are beside.
 checkpoint=whole/checkpoints/step-6
 for file in adapter_model.safetensors adapter_config.json optimizer.safetensors config.json; do

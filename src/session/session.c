@@ -9,6 +9,7 @@
 #include "cost/cost.h"
 #include "data/chat_texts.h"
 #include "model/hub.h"
+#include "session/find_model.h"
 #include "session/fit.h"
 #include "session/limits.h"
 #include "session/load_parameters.h"
@@ -118,14 +119,6 @@ static ls_status check_grad_dtype(const ls_session *session, ls_error *error) {
                  "%s: found bf16 with dtype: fp64, whose gradients are fp64; expected fp32, which "
                  "is the standard, or another dtype",
                  ls_run_file_where(session->run, "grad_dtype"));
-}
-
-/* The run's word is of the model; adapters have a rate of their own. */
-static void apply_dropout(ls_session *session) {
-  const double rate = session->run->dropout;
-  if (rate < 0) return;
-  ls_dropout *dropout = &session->config.dropout;
-  dropout->embedding = dropout->hidden = dropout->attention = rate;
 }
 
 static ls_status check_kernels(const ls_graph *graph, const ls_device_facts *facts,
@@ -242,59 +235,6 @@ ls_status ls_session_check_start(const ls_session *session, ls_error *error) {
                  "%s: adapters are trained beside weights, and %s gives none: name a folder with "
                  "model.safetensors, without init=scratch",
                  ls_run_file_where(run, "lora.rank"), run->model);
-}
-
-static bool asks_all_linear(const ls_run_lora *lora) {
-  return lora->targets.count == 1 && strcmp(lora->targets.items[0], "all-linear") == 0;
-}
-
-/* A key that says more of adapters that are not asked for. */
-static ls_status check_lora_alone(const ls_run_file *run, ls_error *error) {
-  const ls_run_lora *lora = &run->lora;
-  const char *key = lora->alpha > 0 ? "lora.alpha" : lora->rslora ? "lora.rslora" : NULL;
-  if (!asks_all_linear(lora)) key = "lora.targets";
-  if (lora->dropout > 0) key = "lora.dropout";
-  if (!key) return LS_OK;
-  return ls_fail(error, LS_INPUT,
-                 "%s: found a value without lora.rank; expected it, as in lora.rank=16",
-                 ls_run_file_where(run, key));
-}
-
-static ls_status apply_lora(const ls_run_file *run, ls_model_config *config, ls_error *error) {
-  const ls_run_lora *lora = &run->lora;
-  const ls_adapters asked = {.rank = lora->rank,
-                             .alpha = lora->alpha,
-                             .rslora = lora->rslora,
-                             .dropout = lora->dropout,
-                             .targets = lora->targets.items,
-                             .target_count = lora->targets.count};
-  const ls_status status = ls_adapters_apply(&asked, config, error);
-  if (status != LS_OK) ls_error_prefix(error, "%s", ls_run_file_where(run, "lora.targets"));
-  return status;
-}
-
-/* A folder of adapters has its own; keys may say the same, as those of the run that made it do. */
-static ls_status read_adapters(ls_session *session, ls_error *error) {
-  const ls_run_file *run = session->run;
-  LS_TRY(ls_adapters_read(session->arena, run->model, &session->config, error));
-  if (run->lora.rank == 0) return check_lora_alone(run, error);
-  ls_model_config asked = session->config;
-  LS_TRY(apply_lora(run, &asked, error));
-  const ls_status status = ls_model_config_compare(&asked, &session->config, error);
-  if (status != LS_OK)
-    ls_error_prefix(error, "%s: %s has adapters of its own", ls_run_file_where(run, "lora.rank"),
-                    run->model);
-  return status;
-}
-
-/* The model, with the adapters that the run asks for or its folder has. */
-static ls_status find_model(ls_session *session, ls_error *error) {
-  const ls_run_file *run = session->run;
-  if (ls_adapters_has(run->model)) return read_adapters(session, error);
-  LS_TRY(ls_model_find(session->arena, run->model, &session->config, error));
-  if (run->lora.rank == 0) return check_lora_alone(run, error);
-  if (ls_directory_exists(run->model)) session->config.base = run->model;
-  return apply_lora(run, &session->config, error);
 }
 
 static ls_rank_options rank_options(const ls_session *session, const ls_program *const *programs,
@@ -498,9 +438,7 @@ static ls_status resolve(ls_arena *arena, ls_run_file *run, int devices, int ran
   made->sequence = run->data.seq_len;
   made->batch = run->train.batch;
   if (ls_hub_is_name(run->model)) LS_TRY(ls_hub_find(arena, run->model, &run->model, error));
-  LS_TRY(find_model(made, error));
-  LS_TRY(ls_quantize_apply(run, &made->config, error));
-  apply_dropout(made);
+  LS_TRY(ls_session_find_model(made, error));
   LS_TRY(choose_start(made, error));
   made->ranks_sharing_cores = ranks_sharing_cores;
   LS_TRY(ls_session_check_task(made, error));
