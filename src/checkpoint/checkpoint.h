@@ -15,6 +15,7 @@
 #ifndef LS_CHECKPOINT_CHECKPOINT_H
 #define LS_CHECKPOINT_CHECKPOINT_H
 
+#include "base/checksum.h"
 #include "data/dataset.h"
 #include "session/loss_scale.h"
 #include "session/session.h"

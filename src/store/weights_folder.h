@@ -25,7 +25,7 @@ LS_CHECKED ls_status ls_weights_folder_check(ls_arena *arena, const char *folder
 /* Adds to `sum` what tells the weights of `folder` from others: of each file of theirs, or of
  * adapters, the name, the size, the header and bytes from all over it. It is a glance, not a
  * checksum of all. LS_FAILED: a file cannot be read. */
-LS_CHECKED ls_status ls_weights_folder_glance(ls_arena *arena, const char *folder,
-                                              ls_checksum *sum, ls_error *error);
+LS_CHECKED ls_status ls_weights_folder_glance(ls_arena *arena, const char *folder, ls_checksum *sum,
+                                              ls_error *error);
 
 #endif
