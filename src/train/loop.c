@@ -14,6 +14,7 @@
 #include "session/learning_rate.h"
 #include "session/rounds.h"
 #include "session/step.h"
+#include "store/weights_folder.h"
 #include "train/advice.h"
 #include "train/best.h"
 #include "train/checkpoint_room.h"
