@@ -27,6 +27,7 @@ typedef struct search {
   const ls_graph *large; /* of the user's model, where some of it is frozen; else NULL */
   const ls_form *user;
   const ls_pipeline_kind *kind; /* NULL: a schedule from a file, which stays as it is */
+  int64_t most;                 /* ranks that may be left */
   const int *cut;               /* layers of each of the user's chunks; NULL: by cost */
   int64_t least_layers;
   bool kept[MOST_EDGES];
@@ -276,20 +277,27 @@ static bool find_mesh(const search *s, ls_form *small, int64_t ranks) {
 static bool find(const search *s, ls_form *small) {
   *small = *s->user;
   set_experts(s->user, small);
-  if (ranks_of(small) <= LS_SHRINK_MOST_RANKS) return fill(s, small);
-  for (int64_t ranks = 1; ranks <= LS_SHRINK_MOST_RANKS; ranks++)
+  if (ranks_of(small) <= s->most) return fill(s, small);
+  for (int64_t ranks = 1; ranks <= s->most; ranks++)
     if (find_mesh(s, small, ranks)) return true;
   return false;
 }
 
 /* Keeps what can be kept, the most important edges first. */
 static ls_status choose(search *s, ls_shrunk *shrunk, ls_error *error) {
-  if (!find(s, &shrunk->form))
+  s->most = LS_SHRINK_MOST_RANKS;
+  bool found = find(s, &shrunk->form);
+  if (!found) {
+    s->most = LS_SHRINK_RANKS_OF_ALL_AXES;
+    found = find(s, &shrunk->form);
+  }
+  if (!found)
     return ls_fail(error, LS_INPUT,
                    "mesh: found %lld ranks, and a schedule from a file keeps its %lld stages, so "
                    "that more than %d would be left; expected fewer axes above 1, or a schedule "
                    "by name",
-                   (long long)ranks_of(s->user), (long long)s->user->pp, LS_SHRINK_MOST_RANKS);
+                   (long long)ranks_of(s->user), (long long)s->user->pp,
+                   LS_SHRINK_RANKS_OF_ALL_AXES);
   for (int e = 0; e < ls_form_edge_count; e++) {
     ls_form form;
     s->kept[e] = true;

@@ -15,8 +15,8 @@
 #include "shard/strategy.h"
 
 /* Three stages of three shards, or three replicas of them, each of two tensor-parallel ranks, and
- * 2 x 2 x 2 x 3. */
-enum { LS_SHRINK_MOST_RANKS = 24 };
+ * 2 x 2 x 2 x 3; where all five axes are above 1 two of each. */
+enum { LS_SHRINK_MOST_RANKS = 24, LS_SHRINK_RANKS_OF_ALL_AXES = 32 };
 
 /* The numbers that may shrink. */
 typedef struct ls_form {
@@ -77,7 +77,8 @@ typedef struct ls_shrunk {
 LS_CHECKED ls_status ls_form_make(const ls_model_config *config, const ls_layout *layout,
                                   int64_t batch, int64_t sequence, ls_form *form, ls_error *error);
 
-/* Shrinks it, to at most LS_SHRINK_MOST_RANKS ranks; a mesh that has no more stays as it is. What
+/* Shrinks it, to at most LS_SHRINK_MOST_RANKS ranks, or with all axes
+ * above 1 LS_SHRINK_RANKS_OF_ALL_AXES; a mesh that has no more stays as it is. What
  * was found compiles: of illegal forms the next larger is taken. `large`: the model's graph, where
  * some of it is frozen or in groups of its own; else NULL. In the arena. LS_INPUT: the large layout
  * is illegal, as train would say; or a schedule from a file, which cannot shrink, has too many

@@ -212,6 +212,18 @@ static void test_what_24_ranks_cannot_keep_is_said(void **state) {
   ls_arena_destroy(&arena);
 }
 
+/* Of five axes above 1 two ranks each are 32. */
+static void test_all_axes_stay(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_layout layout = ls_layout_default();
+  layout.pp = layout.dp_replicate = layout.dp_shard = layout.cp = layout.tp = 4;
+  layout.microbatches = 8;
+  const ls_shrunk *small = shrink_preset(arena, "llama3-70b", &layout, 128, 512);
+  for (int a = 0; a < LS_LAYOUT_AXES; a++) assert_int_equal(ls_layout_size(&small->layout, a), 2);
+  ls_arena_destroy(&arena);
+}
+
 /* Of two, the next is the one before: what goes wrong between three stays to be seen. */
 static void test_a_third_member_stays(void **state) {
   (void)state;
@@ -415,6 +427,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_random_runs_keep_every_edge),
       cmocka_unit_test(test_kv_heads_fewer_than_tp_stay_cut_and_shared),
+      cmocka_unit_test(test_all_axes_stay),
       cmocka_unit_test(test_what_24_ranks_cannot_keep_is_said),
       cmocka_unit_test(test_a_third_member_stays),
       cmocka_unit_test(test_pieces_stay_padded_or_empty),
