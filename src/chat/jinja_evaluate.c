@@ -62,8 +62,9 @@ static ls_status bound_method(ls_jinja_run *run, const ls_jinja_value *object, c
   return LS_OK;
 }
 
-ls_status ls_jinja_item(ls_jinja_run *run, const ls_jinja_value *object, const ls_jinja_value *key,
+ls_status ls_jinja_item(ls_jinja_run *run, const ls_jinja_value *from, const ls_jinja_value *key,
                         ls_jinja_value *value) {
+  const ls_jinja_value copy = *from, *object = &copy; /* it may be where the item goes */
   char name[32] = "items";
   const bool named = key->kind == LS_JINJA_TEXT && key->bytes < sizeof name;
   if (named) snprintf(name, sizeof name, "%.*s", (int)key->bytes, key->text);

@@ -110,6 +110,26 @@ static ls_status run(const char *text, const ls_jinja_options *options) {
   return status;
 }
 
+/* What is picked by an attribute lies where its value goes; texts as jinja2 renders them. */
+static void attributes_are_places_of_what_is_picked(void **state) {
+  (void)state;
+  static const char *const cases[][2] = {
+      {"{{ ['ab', 'cd'] | map(attribute=0) | join }}", "ac"},
+      {"{{ ['ab', ''] | rejectattr(0) | list | length }}", "1"},
+      {"{{ [['ab'], ['cd']] | map(attribute='0.1') | join }}", "bd"},
+  };
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    json_t *none = json_object();
+    ls_jinja_text rendered = {0};
+    const ls_status status =
+        render("t.jinja", cases[c][0], strlen(cases[c][0]), none, &at_noon, &rendered);
+    json_decref(none);
+    if (status != LS_OK) fail_msg("%s: %s", cases[c][0], error.text);
+    assert_int_equal(rendered.bytes, strlen(cases[c][1]));
+    assert_memory_equal(rendered.text, cases[c][1], rendered.bytes);
+  }
+}
+
 static void templates_that_do_not_end_are_refused(void **state) {
   (void)state;
   static const char *const endless[][2] = {
@@ -189,6 +209,7 @@ static void a_template_says_what_it_asks_for(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(templates_give_what_transformers_gives),
+      cmocka_unit_test(attributes_are_places_of_what_is_picked),
       cmocka_unit_test(templates_that_do_not_end_are_refused),
       cmocka_unit_test(what_is_wrong_is_said_with_its_line),
       cmocka_unit_test(a_template_says_what_it_asks_for),
