@@ -45,32 +45,6 @@ static void training_is_pefts(void **state) {
   assert_int_equal(failed, 0);
 }
 
-/* What PEFT wrote, with the folder of the weights in it. */
-static const char *adapters_of(const char *name) {
-  const char *made = in_folder(name);
-  ls_error error = {0};
-  char *data;
-  size_t bytes;
-  assert_int_equal(ls_directory_make(made, &error), LS_OK);
-  assert_int_equal(
-      ls_file_read(arena, TRACE "/adapter_final/adapter_model.safetensors", &data, &bytes, &error),
-      LS_OK);
-  assert_int_equal(ls_file_write(ls_arena_printf(arena, "%s/adapter_model.safetensors", made), data,
-                                 bytes, &error),
-                   LS_OK);
-  json_t *json;
-  assert_int_equal(ls_json_read(TRACE "/adapter_final/adapter_config.json", 0, &json, &error),
-                   LS_OK);
-  json_object_set_new(json, "base_model_name_or_path", json_string(TRACE));
-  char *text = json_dumps(json, 0);
-  const ls_status status = ls_file_write(ls_arena_printf(arena, "%s/adapter_config.json", made),
-                                         text, strlen(text), &error);
-  free(text);
-  json_decref(json);
-  assert_int_equal(status, LS_OK);
-  return made;
-}
-
 /* Of every position of the trace's prompt: the largest difference from PEFT's merged logits. */
 static ls_status compare_logits(void *context, ls_generator *generator, ls_error *failed) {
   double *worst = context;
@@ -130,7 +104,8 @@ static ls_export_report export_to(const char *from, const char *to, bool merge) 
 /* Logits of about 10, that are stored in fp32; the adapters and merged weights are fp32 too. */
 static void logits_are_pefts(void **state) {
   (void)state;
-  const char *adapters = adapters_of("adapters"), *merged = in_folder("merged");
+  const char *adapters = ls_trace_adapters(arena, TRACE, in_folder("adapters")),
+             *merged = in_folder("merged");
   assert_true(logits_off(TRACE, 1) > 0.1); /* without them */
   assert_true(logits_off(adapters, 1) < 1e-5);
   assert_true(logits_off(adapters, 2) < 1e-5);
@@ -144,7 +119,8 @@ static void logits_are_pefts(void **state) {
  */
 static void an_export_is_pefts_folder(void **state) {
   (void)state;
-  const char *adapters = adapters_of("adapters"), *again = in_folder("again");
+  const char *adapters = ls_trace_adapters(arena, TRACE, in_folder("adapters")),
+             *again = in_folder("again");
   const ls_export_report report = export_to(adapters, again, false);
   assert_int_equal(report.tensors, 8);
   assert_false(ls_file_exists(ls_arena_printf(arena, "%s/config.json", again)));

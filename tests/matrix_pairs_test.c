@@ -12,6 +12,7 @@
 #include "check/check.h"
 #include "lower/compile.h"
 #include "support/layouts.h"
+#include "support/tally.h"
 #include "verify/equality.h"
 
 enum { SEQUENCE = 8, SEQUENCES = 12, MOST_STAGES = 2, EVERY = (1 << LS_MODEL_LINEARS) - 1 };
@@ -105,48 +106,27 @@ static void prove(const ls_model_config *config, const ls_layout *layout, int sh
   }
 }
 
-static void train(ls_arena *arena, const ls_model_config *config, int shape, ls_trajectory *made) {
-  ls_layout one = ls_layout_default();
-  one.compute = LS_F64;
-  const ls_experiment experiment = experiment_of(config, shape);
-  ls_error error = {0};
-  if (ls_trajectory_run(arena, &experiment, &one, made, &error) != LS_OK)
-    fail_msg("%s", error.text);
-}
-
-static bool holds(const ls_model_config *config, const ls_layout *layout, int shape,
-                  const ls_trajectory *reference) {
-  ls_arena *arena = ls_arena_create();
-  const ls_experiment experiment = experiment_of(config, shape);
-  ls_error error = {0};
-  ls_trajectory made;
-  const ls_status status = ls_trajectory_run(arena, &experiment, layout, &made, &error);
-  const char *where = "";
-  const double worst = status == LS_OK ? ls_trajectory_difference(&made, reference, &where) : 1;
-  if (status != LS_INPUT && !(worst < 1e-10))
-    fail_msg("%s: %g in %s; %s", ls_layout_print(arena, layout), worst, where, error.text);
-  ls_arena_destroy(&arena);
-  return status == LS_OK;
-}
-
 static void every_layout_equals_one_device(void **state) {
   (void)state;
-  int run = 0;
+  ls_test_tally tally = {0};
   for (int shape = 0; shape < LS_TEST_SHAPES; shape++) {
     ls_arena *arena = ls_arena_create();
     const ls_model_config config = config_of(arena, shape);
+    const ls_experiment experiment = experiment_of(&config, shape);
     ls_trajectory reference;
-    train(arena, &config, shape, &reference);
+    ls_test_one_device(arena, &experiment, config.family, &reference);
     for (int c = 0; c < CASES; c++) {
       const ls_layout layout = layout_of(&cases[c]);
-      if (!holds(&config, &layout, shape, &reference)) continue;
-      prove(&config, &layout, shape);
-      run++;
+      const int run = tally.run;
+      ls_test_tally_layout(&tally, &experiment, &reference, &layout,
+                           ls_layout_print(arena, &layout));
+      if (tally.run > run) prove(&config, &layout, shape);
     }
     ls_arena_destroy(&arena);
   }
-  print_message("%d layouts run, %d refused\n", run, LS_TEST_SHAPES * CASES - run);
-  assert_int_equal(run, RUN);
+  print_message("%d layouts run, %d refused\n", tally.run, tally.refused);
+  assert_int_equal(tally.failed, 0);
+  assert_int_equal(tally.run, RUN);
 }
 
 /* The instruction of a kind; NULL: the program has none. */

@@ -14,6 +14,7 @@
 #include "lower/compile.h"
 #include "support/layouts.h"
 #include "support/mutate.h"
+#include "support/tally.h"
 #include "verify/equality.h"
 
 /* Rows of two and three blocks, so that some meshes cut them and others do not. */
@@ -119,60 +120,42 @@ static void prove(const ls_model_config *config, const ls_layout *layout) {
   ls_arena_destroy(&arena);
 }
 
-static ls_status train(ls_arena *arena, const ls_model_config *config, const ls_layout *layout,
-                       ls_trajectory *made, ls_error *error) {
-  const ls_experiment experiment = {.config = config,
-                                    .sequences = SEQUENCES,
-                                    .sequence = LS_TEST_SEQUENCE,
-                                    .learning_rate = 1e-2,
-                                    .seed = 5,
-                                    .deadline_s = 60};
-  return ls_trajectory_run(arena, &experiment, layout, made, error);
+static ls_experiment experiment_of(const ls_model_config *config) {
+  return (ls_experiment){.config = config,
+                         .sequences = SEQUENCES,
+                         .sequence = LS_TEST_SEQUENCE,
+                         .learning_rate = 1e-2,
+                         .seed = 5,
+                         .deadline_s = 60};
 }
 
 static void train_on_one(ls_arena *arena, const ls_model_config *config, ls_trajectory *made) {
-  ls_layout one = ls_layout_default();
-  ls_error error = {0};
-  one.compute = LS_F64;
-  if (train(arena, config, &one, made, &error) != LS_OK) fail_msg("%s", error.text);
-}
-
-static bool holds(const ls_model_config *config, const ls_layout *layout,
-                  const ls_trajectory *reference) {
-  ls_arena *arena = ls_arena_create();
-  ls_error error = {0};
-  ls_trajectory made;
-  const ls_status status = train(arena, config, layout, &made, &error);
-  const char *where = "";
-  const double worst = status == LS_OK ? ls_trajectory_difference(&made, reference, &where) : 1;
-  if (status != LS_INPUT && !(worst < 1e-10))
-    fail_msg("%s: %g in %s; %s", ls_layout_print(arena, layout), worst, where, error.text);
-  if (status == LS_INPUT && !strstr(error.text, "which are not cut: use mesh.tp=") &&
-      !strstr(error.text, "KV heads: use tp="))
-    fail_msg("%s", error.text);
-  ls_arena_destroy(&arena);
-  return status == LS_OK;
+  const ls_experiment experiment = experiment_of(config);
+  ls_test_one_device(arena, &experiment, config->family, made);
 }
 
 static void every_layout_equals_one_device(void **state) {
   (void)state;
-  int run = 0;
+  ls_test_tally tally = {0};
   for (int shape = 0; shape < SHAPES; shape++) {
     ls_arena *arena = ls_arena_create();
     const ls_model_config config = quantised(arena, shape);
+    const ls_experiment experiment = experiment_of(&config);
     ls_trajectory reference;
     train_on_one(arena, &config, &reference);
     for (int c = 0; c < CASES; c++) {
       const ls_layout layout = layout_of(&cases[c]);
-      if (!holds(&config, &layout, &reference)) continue;
-      prove(&config, &layout);
-      run++;
+      const int run = tally.run;
+      ls_test_tally_layout(&tally, &experiment, &reference, &layout,
+                           ls_layout_print(arena, &layout));
+      if (tally.run > run) prove(&config, &layout);
     }
     ls_arena_destroy(&arena);
   }
-  print_message("%d layouts run, %d refused\n", run, SHAPES * CASES - run);
-  assert_int_equal(run, RUN);
-  assert_int_equal(SHAPES * CASES - run, REFUSED);
+  print_message("%d layouts run, %d refused\n", tally.run, tally.refused);
+  assert_int_equal(tally.failed, 0);
+  assert_int_equal(tally.run, RUN);
+  assert_int_equal(tally.refused, REFUSED);
 }
 
 /* After the steps every adapter is another, and every weight and block the same bits. */

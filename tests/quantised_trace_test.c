@@ -156,32 +156,6 @@ static void what_is_not_built_is_refused(void **state) {
   }
 }
 
-/* PEFT's adapters with the folder of the weights in it. */
-static const char *adapters_of(const char *name) {
-  const char *made = in_folder(name);
-  ls_error error = {0};
-  char *data;
-  size_t bytes;
-  assert_int_equal(ls_directory_make(made, &error), LS_OK);
-  assert_int_equal(
-      ls_file_read(arena, TRACE "/adapter_final/adapter_model.safetensors", &data, &bytes, &error),
-      LS_OK);
-  assert_int_equal(ls_file_write(ls_arena_printf(arena, "%s/adapter_model.safetensors", made), data,
-                                 bytes, &error),
-                   LS_OK);
-  json_t *json;
-  assert_int_equal(ls_json_read(TRACE "/adapter_final/adapter_config.json", 0, &json, &error),
-                   LS_OK);
-  json_object_set_new(json, "base_model_name_or_path", json_string(TRACE));
-  char *text = json_dumps(json, 0);
-  const ls_status status = ls_file_write(ls_arena_printf(arena, "%s/adapter_config.json", made),
-                                         text, strlen(text), &error);
-  free(text);
-  json_decref(json);
-  assert_int_equal(status, LS_OK);
-  return made;
-}
-
 /* Of every position of the trace's prompt: the largest difference from the merged logits. */
 static double logits_off(const char *model) {
   ls_error error = {0};
@@ -234,7 +208,8 @@ static void copy_config(const char *to) {
 /* Logits of about 10, that are stored in fp32. What is merged is no more quantised, and says so. */
 static void logits_are_theirs(void **state) {
   (void)state;
-  const char *adapters = adapters_of("adapters"), *merged = in_folder("merged");
+  const char *adapters = ls_trace_adapters(arena, TRACE, in_folder("adapters")),
+             *merged = in_folder("merged");
   ls_error error = {0};
   assert_true(logits_off(TRACE) > 0.1); /* without them */
   assert_true(logits_off(adapters) < 1e-5);
@@ -251,8 +226,10 @@ static void logits_are_theirs(void **state) {
  * with; without quantising they are others. */
 static void merging_keeps_what_was_trained(void **state) {
   (void)state;
-  const char *first = adapters_of("first"), *whole = in_folder("whole");
-  const char *second = adapters_of("second"), *merged = in_folder("merged");
+  const char *first = ls_trace_adapters(arena, TRACE, in_folder("first")),
+             *whole = in_folder("whole");
+  const char *second = ls_trace_adapters(arena, TRACE, in_folder("second")),
+             *merged = in_folder("merged");
   const char *path = ls_arena_printf(arena, "%s/adapter_config.json", second);
   ls_error error = {0};
   merge(first, whole);

@@ -1,7 +1,16 @@
 #include "support/trace_case.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "text/json.h"
 
 ls_status ls_trace_case_run(ls_arena *arena, const char *trace, const char *words,
                             ls_verification **verification, ls_error *error) {
@@ -42,4 +51,32 @@ bool ls_trace_case_holds(const char *trace, const char *dtype, const char *words
   fflush(stdout);
   ls_arena_destroy(&arena);
   return status == LS_OK;
+}
+
+const char *ls_trace_adapters(ls_arena *arena, const char *trace, const char *made) {
+  ls_error error = {0};
+  char *data;
+  size_t bytes;
+  assert_int_equal(ls_directory_make(made, &error), LS_OK);
+  assert_int_equal(
+      ls_file_read(arena,
+                   ls_arena_printf(arena, "%s/adapter_final/adapter_model.safetensors", trace),
+                   &data, &bytes, &error),
+      LS_OK);
+  assert_int_equal(ls_file_write(ls_arena_printf(arena, "%s/adapter_model.safetensors", made), data,
+                                 bytes, &error),
+                   LS_OK);
+  json_t *json;
+  assert_int_equal(
+      ls_json_read(ls_arena_printf(arena, "%s/adapter_final/adapter_config.json", trace), 0, &json,
+                   &error),
+      LS_OK);
+  json_object_set_new(json, "base_model_name_or_path", json_string(trace));
+  char *text = json_dumps(json, 0);
+  const ls_status status = ls_file_write(ls_arena_printf(arena, "%s/adapter_config.json", made),
+                                         text, strlen(text), &error);
+  free(text);
+  json_decref(json);
+  assert_int_equal(status, LS_OK);
+  return made;
 }

@@ -12,4 +12,8 @@ ls_status ls_trace_case_run(ls_arena *arena, const char *trace, const char *word
 /* Runs it in `dtype` and prints a line; false, with the reason printed, where it does not hold. */
 bool ls_trace_case_holds(const char *trace, const char *dtype, const char *words);
 
+/* The final adapters of a trace, in the new folder `made`, which is returned: beside the trace's
+ * own weights. */
+const char *ls_trace_adapters(ls_arena *arena, const char *trace, const char *made);
+
 #endif
