@@ -58,21 +58,45 @@ static json_t *slice(const json_t *list, size_t first, size_t end) {
   return made;
 }
 
+static bool is_assistant(const json_t *message) {
+  const char *role = json_string_value(json_object_get(message, "role"));
+  return role && strcmp(role, "assistant") == 0;
+}
+
+/* A text beside lists that begin with a question alike says again what they say (TRL takes it from
+ * them, too). */
+static bool says_again(const json_t *given, json_t *answers[2]) {
+  return json_is_string(given) && shared(answers[0], answers[1]) > 0 &&
+         !is_assistant(json_array_get(answers[0], 0));
+}
+
+static ls_status take_given(json_t *given, json_t *answers[2], json_t **prompt, ls_error *error) {
+  if (!json_is_string(given) && !json_is_array(given))
+    return ls_fail(error, LS_INPUT, "\"prompt\": expected a text, or a list of messages");
+  for (int s = 0; s < 2; s++)
+    if (json_array_size(given) && json_array_size(answers[s]) > 1 &&
+        json_equal(json_array_get(given, 0), json_array_get(answers[s], 0)))
+      return ls_fail(error, LS_INPUT,
+                     "\"%s\": begins with the prompt again; expected the answer alone", names[s]);
+  *prompt = json_is_string(given) ? one_message("user", given) : json_incref(given);
+  return LS_OK;
+}
+
 /* What is asked, as messages: given, or what the two answers begin with alike. */
 static ls_status read_prompt(const json_t *json, json_t *answers[2], json_t **prompt,
                              ls_error *error) {
   json_t *given = json_object_get(json, "prompt");
-  if (given && !json_is_null(given)) {
-    if (!json_is_string(given) && !json_is_array(given))
-      return ls_fail(error, LS_INPUT, "\"prompt\": expected a text, or a list of messages");
-    *prompt = json_is_string(given) ? one_message("user", given) : json_incref(given);
-    return LS_OK;
-  }
+  if (given && !json_is_null(given) && !says_again(given, answers))
+    return take_given(given, answers, prompt, error);
   if (json_is_string(answer_of(json, 0)) || json_is_string(answer_of(json, 1)))
     return ls_fail(error, LS_INPUT,
                    "found \"chosen\" and \"rejected\" without a \"prompt\"; expected it, or "
                    "lists of messages that begin with it");
   const size_t count = shared(answers[0], answers[1]);
+  if (count == 0)
+    return ls_fail(error, LS_INPUT,
+                   "found \"chosen\" and \"rejected\" that begin with no message alike; expected "
+                   "the question first in both, or under \"prompt\"");
   *prompt = slice(answers[0], 0, count);
   for (int s = 0; s < 2; s++) {
     json_t *rest = slice(answers[s], count, json_array_size(answers[s]));

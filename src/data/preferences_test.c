@@ -66,7 +66,10 @@ static void forms_give_the_same_rows(void **state) {
       "[{\"role\": "
       "\"user\", \"content\": [{\"type\": \"text\", \"value\": \"ab\"}]}, {\"role\": "
       "\"assistant\", "
-      "\"content\": \"de\"}]}"};
+      "\"content\": \"de\"}]}",
+      "{\"prompt\": \"ab\", \"chosen\": [{\"role\": \"user\", \"content\": \"ab\"}, {\"role\": "
+      "\"assistant\", \"content\": \"c\"}], \"rejected\": [{\"role\": \"user\", \"content\": "
+      "\"ab\"}, {\"role\": \"assistant\", \"content\": \"de\"}]}"};
   for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
     const char *path = file(ls_arena_printf(arena, "%zu.jsonl", f), forms[f]);
     ls_dataset *dataset;
@@ -131,6 +134,13 @@ static void bad_pairs_are_named(void **state) {
        "bad.jsonl:2: \"rejected\": expected a text, or a list of messages"},
       {"{\"chosen\": \"b\", \"rejected\": \"c\"}",
        "bad.jsonl:2: found \"chosen\" and \"rejected\" without a \"prompt\"; expected it"},
+      {"{\"chosen\": [{\"role\": \"assistant\", \"content\": \"b\"}], \"rejected\": [{\"role\": "
+       "\"assistant\", \"content\": \"c\"}]}",
+       "bad.jsonl:2: found \"chosen\" and \"rejected\" that begin with no message alike; expected"},
+      {"{\"prompt\": [{\"role\": \"user\", \"content\": \"a\"}], \"chosen\": [{\"role\": \"user\", "
+       "\"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}], \"rejected\": "
+       "[{\"role\": \"assistant\", \"content\": \"c\"}]}",
+       "bad.jsonl:2: \"chosen\": begins with the prompt again; expected the answer alone"},
       {"{\"prompt\": 7, \"chosen\": \"b\", \"rejected\": \"c\"}",
        "bad.jsonl:2: \"prompt\": expected a text, or a list of messages"},
       {"{\"prompt\": \"a\", \"chosen\": [{\"role\": \"user\", \"content\": \"b\"}], \"rejected\": "

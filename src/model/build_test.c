@@ -291,6 +291,43 @@ static void segments_are_units(void **state) {
   ls_arena_destroy(&arena);
 }
 
+/* Layers with a window turn by a base of their own, and a table is made only where a layer reads
+ * it: of the first pair of columns but one, base^(-2 / head_dim). */
+static void ropes_are_those_of_the_layers(void **state) {
+  (void)state;
+  static const struct {
+    const char *kinds[2];
+    int tables;
+    double first;
+  } cases[] = {{{"full_attention", "full_attention"}, 1, 1e6},
+               {{"sliding_attention", "sliding_attention"}, 1, 1e4},
+               {{"sliding_attention", "full_attention"}, 2, 1e6}};
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    ls_arena *arena = ls_arena_create();
+    const char *text = ls_arena_printf(
+        arena,
+        "{\"model_type\": \"gemma3_text\", \"vocab_size\": 8, \"hidden_size\": 8, "
+        "\"num_hidden_layers\": 2, \"num_attention_heads\": 1, \"num_key_value_heads\": 1, "
+        "\"intermediate_size\": 8, \"max_position_embeddings\": 8, \"head_dim\": 8, "
+        "\"sliding_window\": 4, \"query_pre_attn_scalar\": 8, \"layer_types\": [\"%s\", \"%s\"]}",
+        cases[c].kinds[0], cases[c].kinds[1]);
+    ls_model_config config;
+    ls_error error = {0};
+    if (ls_model_config_parse(arena, "gemma3", text, strlen(text), &config, &error) != LS_OK)
+      fail_msg("%s", error.text);
+    const ls_graph *graph = build(arena, &config, LS_MODEL_TRAIN);
+    int tables = 0;
+    for (int n = 0; n < graph->nodes.count; n++) {
+      const ls_node *node = &graph->nodes.items[n];
+      if (node->kind != LS_OP_ROPE_TABLE || tables++) continue;
+      const double expected = pow(cases[c].first, -2.0 / 8);
+      assert_true(fabs(node->attributes.rope_frequencies[1] - expected) < 1e-12);
+    }
+    assert_int_equal(tables, cases[c].tables);
+    ls_arena_destroy(&arena);
+  }
+}
+
 static void impossible_lengths_are_refused(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
@@ -324,6 +361,7 @@ int main(void) {
       cmocka_unit_test(the_stream_is_marked),
       cmocka_unit_test(decoding_has_caches_and_no_loss),
       cmocka_unit_test(segments_are_units),
+      cmocka_unit_test(ropes_are_those_of_the_layers),
       cmocka_unit_test(impossible_lengths_are_refused),
   };
   return cmocka_run_group_tests(tests, make_shapes, drop_shapes);

@@ -40,12 +40,29 @@ static ls_tensor_id rope_table(ls_builder *builder, bool local) {
   return ls_graph_rope_table(graph, graph->positions, &attributes);
 }
 
+/* Whether the layer being built turns by the base of layers with a window. */
+static bool turns_locally(const ls_builder *builder) {
+  const ls_model_config *config = builder->config;
+  return config->rope_local_theta > 0 && config->window > 0 &&
+         ls_builder_layer_has(builder, LS_LAYER_WINDOW);
+}
+
+/* The tables that layers need. */
+static void make_rope_tables(ls_builder *builder) {
+  bool needed[2] = {false, false};
+  ls_builder each = *builder;
+  for (each.layer = 0; each.layer < each.config->layers; each.layer++)
+    if (!ls_builder_layer_has(&each, LS_LAYER_NO_ROPE)) needed[turns_locally(&each)] = true;
+  if (builder->family->decoder.alibi) return;
+  if (needed[0]) builder->rope = rope_table(builder, false);
+  if (needed[1]) builder->local_rope = rope_table(builder, true);
+}
+
 ls_tensor_id ls_decoder_embed(ls_builder *builder) {
   const ls_model_config *config = builder->config;
   const ls_decoder *decoder = &builder->family->decoder;
   ls_graph *graph = builder->graph;
-  if (!decoder->alibi) builder->rope = rope_table(builder, false);
-  if (config->rope_local_theta > 0) builder->local_rope = rope_table(builder, true);
+  make_rope_tables(builder);
   builder->table = ls_builder_weight(builder, "token", config->vocabulary, config->width,
                                      LS_TP_VOCABULARY, config->initializer_range);
   ls_tensor_id x = ls_graph_stream(
@@ -74,8 +91,8 @@ static ls_tensor_id place_heads(ls_builder *builder, ls_tensor_id x, const char 
     x = ls_graph_cut_rmsnorm(graph, x, weight, config->epsilon);
   }
   if (decoder->alibi || ls_builder_layer_has(builder, LS_LAYER_NO_ROPE)) return x;
-  const bool local = config->rope_local_theta > 0 && ls_builder_layer_has(builder, LS_LAYER_WINDOW);
-  return ls_graph_rope(graph, x, local ? builder->local_rope : builder->rope, config->head_dim);
+  return ls_graph_rope(graph, x, turns_locally(builder) ? builder->local_rope : builder->rope,
+                       config->head_dim);
 }
 
 static ls_tensor_id attention(ls_builder *builder, ls_tensor_id x) {
