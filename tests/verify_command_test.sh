@@ -116,7 +116,7 @@ expect 2 "stages x chunks for a model of" "$r" mesh.pp=40
 one_line
 printf '0F0,0B0\n1F0,1B0\n2F0,2B0\n3F0,3B0\n' >"$folder/four.csv"
 expect 2 "a schedule from a file keeps its 4 stages" model=gpt2-10m mesh.pp=4 mesh.dp_shard=2 \
-  mesh.dp_replicate=2 mesh.tp=2 schedule="$folder/four.csv" train.microbatches=1
+  mesh.dp_replicate=2 mesh.cp=2 mesh.tp=2 schedule="$folder/four.csv" train.microbatches=1
 one_line
 expect 2 "a trace is always repeated" --trace $traces/gpt2-tied --kernels
 one_line

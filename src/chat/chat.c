@@ -366,6 +366,9 @@ static ls_status encode_sides(const ls_chat *chat, const ls_chat_pair *pair, ls_
   if (ls_chat_encode(chat, pair->side[1], marked, error) != LS_OK)
     return ls_error_prefix(error, "rejected");
   const int64_t rejected = marked->count - before - *chosen;
+  if (*chosen == 0 || rejected == 0)
+    return ls_fail(error, LS_INPUT, "%s: the template makes no tokens of it",
+                   *chosen == 0 ? "chosen" : "rejected");
   if (rejected != *chosen || memcmp(marked->items + before, marked->items + before + *chosen,
                                     (size_t)*chosen * sizeof *marked->items) != 0)
     return LS_OK;

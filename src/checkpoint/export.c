@@ -310,7 +310,7 @@ static ls_status write_companions(exporter *self, ls_error *error) {
   const ls_dtype dtype = self->specs.count ? self->specs.items[0].dtype : LS_F32;
   const char *name = keeps_adapters(self) ? "adapter_config.json" : "config.json";
   ls_model_config config = self->config;
-  if (self->adapters) config.blocks = LS_COMPUTE; /* they are merged into numbers */
+  config.blocks = LS_COMPUTE; /* what is written beside it are numbers */
   const char *text = ls_model_config_text(self->arena, &config, dtype);
   if (keeps_adapters(self)) LS_TRY(ls_adapters_text(self->arena, &self->config, &text, error));
   LS_TRY(ls_file_write(path_in(self, self->aside, name), text, strlen(text), error));

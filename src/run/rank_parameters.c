@@ -1,6 +1,7 @@
 #include "run/rank_parameters.h"
 #include "run/rank_memory.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/blocks.h"
@@ -37,6 +38,10 @@ static ls_status copy_blocks(const ls_rank *rank, char *place, ls_dtype kept, in
     char block[sizeof(ls_int8_block)];
     if (writes) {
       ls_convert(weights, LS_F32, data + b * given, dtype, LS_BLOCK_WEIGHTS);
+      for (int i = 0; i < LS_BLOCK_WEIGHTS; i++)
+        if (!isfinite(weights[i]))
+          return ls_fail(error, LS_INPUT, "found a weight of %g; blocks hold finite ones",
+                         (double)weights[i]);
       ls_blocks_quantise(kept, weights, 1, block);
       LS_TRY(ls_rank_write_at(rank, place + b * own, block, own, error));
     } else {

@@ -10,16 +10,18 @@ static bool asks_all_linear(const ls_run_lora *lora) {
   return lora->targets.count == 1 && strcmp(lora->targets.items[0], "all-linear") == 0;
 }
 
+static ls_status refuse_alone(const ls_run_file *run, const char *key, ls_error *error) {
+  return ls_fail(error, LS_INPUT,
+                 "%s: found a value without lora.rank; expected it, as in lora.rank=16",
+                 ls_run_file_where(run, key));
+}
+
 /* A key that says more of adapters that are not asked for. */
 static ls_status check_lora_alone(const ls_run_file *run, ls_error *error) {
   const ls_run_lora *lora = &run->lora;
   const char *key = lora->alpha > 0 ? "lora.alpha" : lora->rslora ? "lora.rslora" : NULL;
   if (!asks_all_linear(lora)) key = "lora.targets";
-  if (lora->dropout > 0) key = "lora.dropout";
-  if (!key) return LS_OK;
-  return ls_fail(error, LS_INPUT,
-                 "%s: found a value without lora.rank; expected it, as in lora.rank=16",
-                 ls_run_file_where(run, key));
+  return key ? refuse_alone(run, key, error) : LS_OK;
 }
 
 static ls_status apply_lora(const ls_run_file *run, ls_model_config *config, ls_error *error) {
@@ -27,7 +29,7 @@ static ls_status apply_lora(const ls_run_file *run, ls_model_config *config, ls_
   const ls_adapters asked = {.rank = lora->rank,
                              .alpha = lora->alpha,
                              .rslora = lora->rslora,
-                             .dropout = lora->dropout,
+                             .dropout = lora->dropout < 0 ? 0 : lora->dropout,
                              .targets = lora->targets.items,
                              .target_count = lora->targets.count};
   const ls_status status = ls_adapters_apply(&asked, config, error);
@@ -39,8 +41,8 @@ static ls_status apply_lora(const ls_run_file *run, ls_model_config *config, ls_
 static ls_status read_adapters(ls_session *session, ls_error *error) {
   const ls_run_file *run = session->run;
   LS_TRY(ls_adapters_read(session->arena, run->model, &session->config, error));
+  if (run->lora.dropout >= 0) session->config.dropout.adapter = run->lora.dropout;
   if (run->lora.rank == 0) return check_lora_alone(run, error);
-  session->config.dropout.adapter = run->lora.dropout;
   ls_model_config asked = session->config;
   LS_TRY(apply_lora(run, &asked, error));
   const ls_status status = ls_model_config_compare(&asked, &session->config, error);
@@ -55,6 +57,8 @@ static ls_status find_model(ls_session *session, ls_error *error) {
   const ls_run_file *run = session->run;
   if (ls_adapters_has(run->model)) return read_adapters(session, error);
   LS_TRY(ls_model_find(session->arena, run->model, &session->config, error));
+  if (run->lora.rank == 0 && run->lora.dropout >= 0)
+    return refuse_alone(run, "lora.dropout", error);
   if (run->lora.rank == 0) return check_lora_alone(run, error);
   if (ls_directory_exists(run->model)) session->config.base = run->model;
   return apply_lora(run, &session->config, error);

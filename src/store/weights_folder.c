@@ -59,8 +59,8 @@ static name_list list_weights(ls_arena *arena, const char *folder) {
   DIR *opened = opendir(folder);
   for (struct dirent *each; opened && (each = readdir(opened));) {
     const char *name = each->d_name;
-    const bool ours = strncmp(name, "model", 5) == 0 || strncmp(name, "adapter_model", 13) == 0;
-    if (ours && ends_with(name, ".safetensors"))
+    const bool state = strncmp(name, "optimizer", 9) == 0; /* of a checkpoint */
+    if (!state && ends_with(name, ".safetensors"))
       *LS_APPEND(arena, &names) = ls_arena_strdup(arena, name);
   }
   if (opened) closedir(opened);
@@ -68,14 +68,18 @@ static name_list list_weights(ls_arena *arena, const char *folder) {
   return names;
 }
 
-/* Its first bytes, and pieces at equal distances up to its end. */
+/* All of it up to 64 MiB; else its first bytes, and pieces at equal distances up to its end. */
 static bool glance_file(FILE *file, uint64_t place, ls_checksum *sum) {
-  enum { FIRST = 1 << 16, PIECE = 1 << 12, PIECES = 256 };
+  enum { FIRST = 1 << 16, PIECE = 1 << 12, PIECES = 256, WHOLE = 64 << 20 };
   char bytes[FIRST];
   if (fseeko(file, 0, SEEK_END) != 0) return false;
   const off_t size = ftello(file), last = size > PIECE ? size - PIECE : 0;
-  for (int p = -1; p < PIECES; p++) {
-    const off_t at = p < 0 ? 0 : last / PIECES * (p + 1);
+  for (off_t at = 0; at < size && size <= WHOLE; at += FIRST) {
+    if (fseeko(file, at, SEEK_SET) != 0) return false;
+    ls_checksum_add(sum, place + (uint64_t)at, bytes, fread(bytes, 1, FIRST, file));
+  }
+  for (int p = -1; p < PIECES && size > WHOLE; p++) {
+    const off_t at = p < 0 ? 0 : last * (p + 1) / PIECES;
     if (fseeko(file, at, SEEK_SET) != 0) return false;
     const size_t found = fread(bytes, 1, p < 0 ? FIRST : PIECE, file);
     ls_checksum_add(sum, place + (uint64_t)at, bytes, found);

@@ -172,7 +172,7 @@ typedef struct ls_run_lora {
   double alpha;         /* 0 auto */
   ls_run_globs targets; /* names of products, or one item "all-linear" */
   bool rslora;
-  double dropout;
+  double dropout; /* -1 auto: as the model's folder has it, else 0 */
 } ls_run_lora;
 
 /* What is learned: the next token, or which of two answers is preferred. */

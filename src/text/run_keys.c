@@ -202,8 +202,9 @@ const ls_run_key ls_run_keys[] = {
      .help = "products with adapters: all-linear, or names as [q_proj, v_proj] or [c_fc]"},
     {"lora.rslora", LS_RUN_BOOL, AT(lora.rslora), .default_text = "false",
      .help = "alpha / sqrt(rank) in place of alpha / rank"},
-    {"lora.dropout", LS_RUN_NUMBER, AT(lora.dropout), .default_text = "0", .low = 0, .high = 1,
-     .below_high = true, .help = "the part of what adapters are given that is dropped"},
+    {"lora.dropout", LS_RUN_NUMBER, AT(lora.dropout), .default_text = "auto", .word = "auto",
+     .word_value = -1, .low = 0, .high = 1, .below_high = true,
+     .help = "dropout rate of the adapters' input; auto: as the model's folder has it, else 0"},
     {"quantize", LS_RUN_CHOICE, AT(quantize), .default_text = "auto", .words = "auto none nf4 int8",
      .help =
          "how frozen weights of a block's products are kept; auto: as the model's folder has them"},
