@@ -99,8 +99,8 @@ LS_CHECKED ls_status ls_generate(ls_generator *generator, const ls_generate_requ
                                  ls_generate_end *end, ls_error *error);
 
 /* All of them, as many at once as there are sequences: where one ends the next begins. Each gives
- * what it gives alone, as far as rounding does not depend on how many tokens are computed at once;
- * `continues` is not looked at. */
+ * what it gives alone, as far as rounding does not depend on how many tokens are computed at once.
+ */
 LS_CHECKED ls_status ls_generate_all(ls_generator *generator, const ls_generate_request *requests,
                                      int count, ls_error *error);
 

@@ -8,9 +8,9 @@
 
 /* Parts are those that are kept, and the reduced gradient, before clipping, after
  * ls_rank_run_gradients: it is multiplied by LS_CELL_SCALE. LS_PART_MASTER of what is frozen is its
- * weights as they are stored. Of a
- * parameter that is stored as blocks, elements are blocks: `data` has LS_BLOCK_WEIGHTS numbers of a
- * floating type for each, or is of the blocks' own type. */
+ * weights as they are stored. An element of a parameter that is stored as blocks is a block: `data`
+ * has LS_BLOCK_WEIGHTS numbers of a floating type for each; what is written may also be blocks of
+ * the same type. */
 
 /* Puts elements [first, first + count) of the whole, row-major parameter (of `dtype`: any floating
  * type) to where this rank keeps its share of them; the compute copy is written along with

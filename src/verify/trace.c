@@ -59,11 +59,11 @@ static const char *const root_keys[] = {"kind",
                                         "final_params_f64",
                                         "steps",
                                         NULL};
-/* And those that one of adapters has beside them. */
-/* "quantisation" and "runs" say how the weights are stored, which config.json says too. */
+/* And those that one of adapters has beside them; "quantisation" and "runs" say how the weights are
+ * stored, which config.json says too. */
 static const char *const adapter_keys[] = {
     "trained", "lora", "prompt_ids", "merged_logits_noise", "quantisation", "runs", NULL};
-/* One of preferences. */
+/* And those that one of preferences has. */
 static const char *const pair_keys[] = {"reference_model", "step_columns", "step0_logps_micro0_f64",
                                         "logps_noise_f32_vs_f64", NULL};
 static const char *const pair_hyper_keys[] = {"beta", "loss_type", NULL};
