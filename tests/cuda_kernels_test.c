@@ -97,6 +97,33 @@ static void test_wide_norms(void **state) {
   }
 }
 
+/* Norms whose rows a warp holds in registers: of whole packs, not padded. The columns of all
+ * operands that have `from` of them become `to`. */
+static void test_held_norms(void **state) {
+  (void)state;
+  static const int64_t widths[] = {520, 768, 2048, 2056, 4096};
+  bool made[LS_OP_COUNT] = {false};
+  for (int i = 0, left = 6; i < 20 || left; i++) {
+    op_case c = {0};
+    const int64_t to = pick(widths, 5);
+    if (i % 2)
+      make_row(&c);
+    else
+      make_norm_of(&c, 1 + random_below(20), 30);
+    const int64_t from = c.in[1].ndim == 1 ? c.in[1].valid[0] : c.in[2].valid[0];
+    if (c.kind == LS_OP_ROW_SQUARES || c.kind == LS_OP_ROW_SQUARES_BWD) continue;
+    if (from == c.in[0].valid[0]) continue; /* rows are not told from columns */
+    left -= !made[c.kind];
+    made[c.kind] = true;
+    for (int o = 0; o < c.inputs + c.outputs; o++) {
+      operand *of = o < c.inputs ? &c.in[o] : &c.out[o - c.inputs];
+      if (of->valid[of->ndim - 1] == from) of->valid[of->ndim - 1] = of->dims[of->ndim - 1] = to;
+    }
+    c.attributes.columns = 2 * to;
+    cuda_run_case(&c, &(variant){.dtype = i % 4 < 2 ? LS_BF16 : LS_F16, .accumulate = i % 3 == 0});
+  }
+}
+
 /* Products are the library's, and tokens lie in their order. All other ops have kernels of their
  * own, but for those that the facts say it lacks. */
 static void test_ops_without_kernels(void **state) {
@@ -215,11 +242,10 @@ int main(void) {
   const char *given = getenv("LS_TEST_SEED");
   random_state = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
   print_message("seed %llu (LS_TEST_SEED)\n", (unsigned long long)random_state);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_op),
-                                     cmocka_unit_test(test_wide_norms),
-                                     cmocka_unit_test(test_ops_without_kernels),
-                                     cmocka_unit_test(test_what_is_refused),
-                                     cmocka_unit_test(test_sums_of_ranks),
-                                     cmocka_unit_test(test_modules)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_every_op),        cmocka_unit_test(test_wide_norms),
+      cmocka_unit_test(test_held_norms),      cmocka_unit_test(test_ops_without_kernels),
+      cmocka_unit_test(test_what_is_refused), cmocka_unit_test(test_sums_of_ranks),
+      cmocka_unit_test(test_modules)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include "device/cuda/kernels/cuda_flash_bf16.cu"
 #include "device/cuda/kernels/cuda_flash_fp16.cu"
 #include "device/cuda/kernels/cuda_move.cu"
+#include "device/cuda/kernels/cuda_norms.cu"
 #include "device/cuda/kernels/cuda_optimizer.cu"
 #include "device/cuda/kernels/cuda_pointwise.cu"
 #include "device/cuda/kernels/cuda_rope.cu"

@@ -2,13 +2,16 @@
  * aligned and unaligned places, in three orders of threads and of blocks, whose results must be
  * the same bits. For the tests that include it, and support/cpu_makers.h before it.
  *
- *   cuda_run_case(&c, &(variant){.dtype = LS_BF16, .accumulate = true}); */
+ *   cuda_run_case(&c, &(variant){.dtype = LS_BF16, .accumulate = true});
+ *
+ * With LS_NATIVE_GPU=1 the kernels run on GPU 0 (support/cuda_native.h). */
 #ifndef LS_TESTS_CUDA_CASE_H
 #define LS_TESTS_CUDA_CASE_H
 
 #include "cuda/shim_run.h"
 #include "device/cuda/kernels/cuda_launch.h"
 #include "support/cpu_makers.h"
+#include "support/cuda_native.h"
 
 enum { CUDA_ORDERS = 3, CUDA_PROCESSORS = 3 };
 
@@ -80,11 +83,14 @@ static inline void cuda_call(const op_case *c, const variant *v, const ls_kernel
   call->workspace = bytes_of(call->workspace_bytes);
   memset(call->workspace, 0xff, call->workspace_bytes);
   ls_cuda_launches launches;
-  if (ls_cuda_choose(c->kind, call, &launches, &error) != LS_OK) {
-    describe(c, v, 0);
-    fail_msg("%s", error.text);
+  const char *wrong;
+  if (native_here()) {
+    wrong = native_run(native_here(), c, call);
+  } else if (ls_cuda_choose(c->kind, call, &launches, &error) != LS_OK) {
+    wrong = error.text;
+  } else {
+    wrong = cuda_launch_all(&launches, seed);
   }
-  const char *wrong = cuda_launch_all(&launches, seed);
   if (!wrong) return;
   describe(c, v, 0);
   fail_msg("%s", wrong);
@@ -116,7 +122,7 @@ static inline void cuda_compare(const op_case *c, const variant *v, const ls_ker
 
 /* `v`: of its threads and workspace nothing is read. */
 static inline void cuda_run_case(const op_case *c, const variant *v) {
-  const ls_device_facts facts = cuda_facts();
+  const ls_device_facts facts = native_here() ? native_here()->device.facts : cuda_facts();
   const ls_device_queue queue = {.facts = &facts};
   const bool shifted = random_below(3) == 0;
   ls_kernel_table table;

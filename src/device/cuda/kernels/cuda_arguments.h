@@ -38,12 +38,11 @@ typedef struct ls_cuda_pointwise {
  * `team` threads, a warp or the block, take a row each. */
 typedef struct ls_cuda_rows {
   ls_cuda_place in[5], out[3];
-  float *parts; /* backward: for each block, sums over its rows by column, `sums` of them */
+  float *parts; /* backward: for each block of rows, their sums by column, `sums` of them */
   int64_t rows; /* groups of all tokens */
   int64_t columns, groups;
   int32_t team, wide;
-  int32_t sums;      /* over rows: 0, 1 (of the weight) or 2 (of the bias as well) */
-  int32_t in_shared; /* those are made in shared memory, else where they go */
+  int32_t sums; /* over rows: 0, 1 (of the weight) or 2 (of the bias as well) */
   float epsilon, offset;
   float divisor; /* columns of the whole row, by which squares are divided */
   /* Dropout: see device/mask.h; what is kept is multiplied by `kept`. */
@@ -65,6 +64,7 @@ typedef struct ls_cuda_columns {
 typedef struct ls_cuda_rope {
   ls_cuda_place x, table, y;
   int64_t rows, heads, head_dim, half;
+  int32_t packs;   /* of a head: of its pairs, then of the columns that are not turned */
   float direction; /* 1, or -1 to turn back */
   int32_t wide;
 } ls_cuda_rope;

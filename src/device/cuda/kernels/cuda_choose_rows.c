@@ -3,13 +3,9 @@
 #include "device/cuda/kernels/cuda_choose.h"
 #include "device/mask.h"
 
-/* Rows of up to so many columns are a warp's: 32 columns a thread, four packs. */
-enum { WARP_COLUMNS = 1024, BLOCK_THREADS = 256, MOST_THREADS = 512, EACH = 8 };
-
-/* Sums of columns lie in shared memory up to what every architecture gives a block without being
- * asked, and for a team of a whole block up to what all give when asked: 99 KB on sm_86, 89 and 120
- * (CUDA C++ Programming Guide, compute capabilities). */
-enum { SHARED_BYTES = 48 << 10, MOST_SHARED_BYTES = 96 << 10 };
+/* Rows of up to so many columns are a warp's, which waits for nobody: rows of one length have sums
+ * of one order however many there are. */
+enum { WARP_COLUMNS = 8192, BLOCK_THREADS = 256, MOST_THREADS = 512, EACH = 8 };
 
 /* Threads of a team, and of a block of teams, for `rows` rows. */
 static uint32_t team_of(ls_cuda_rows *with) {
@@ -88,16 +84,38 @@ ls_status ls_cuda_choose_dropout(ls_op_kind kind, const ls_kernel_args *args,
   return LS_OK;
 }
 
-static const char *norm_name(ls_op_kind kind) {
+/* Of rows that a warp's registers hold: up to so many columns, by the packs of a lane. */
+enum { NEVER_HELD = 512, HELD_8 = 2048, HELD_16 = 4096 };
+
+typedef struct norm_names {
+  const char *any, *held_8, *held_16;
+} norm_names;
+
+#define NAMES(name) \
+  { name, name "_8", name "_16" }
+static const norm_names *names_of(ls_op_kind kind) {
+  static const norm_names layernorm = NAMES("ls_layernorm"), rmsnorm = NAMES("ls_rmsnorm"),
+                          scale = NAMES("ls_row_scale"), layernorm_bwd = NAMES("ls_layernorm_bwd"),
+                          rmsnorm_bwd = NAMES("ls_rmsnorm_bwd"),
+                          scale_bwd = NAMES("ls_row_scale_bwd");
   switch (kind) {
-    case LS_OP_LAYERNORM: return "ls_layernorm";
-    case LS_OP_ROW_SCALE: return "ls_row_scale";
-    case LS_OP_LAYERNORM_BWD: return "ls_layernorm_bwd";
-    case LS_OP_ROW_SCALE_BWD: return "ls_row_scale_bwd";
+    case LS_OP_LAYERNORM: return &layernorm;
+    case LS_OP_ROW_SCALE: return &scale;
+    case LS_OP_LAYERNORM_BWD: return &layernorm_bwd;
+    case LS_OP_ROW_SCALE_BWD: return &scale_bwd;
     case LS_OP_RMSNORM:
-    case LS_OP_HEADNORM: return "ls_rmsnorm";
-    default: return "ls_rmsnorm_bwd";
+    case LS_OP_HEADNORM: return &rmsnorm;
+    default: return &rmsnorm_bwd;
   }
+}
+
+static const char *norm_name(ls_op_kind kind, const ls_kernel_args *args,
+                             const ls_cuda_rows *with) {
+  const norm_names *names = names_of(kind);
+  const bool may = with->wide && with->groups == 1 && args->in[0].dtype != LS_F32 &&
+                   with->columns % LS_CUDA_PACK == 0 && with->out[0].stride == with->columns;
+  if (!may || with->columns <= NEVER_HELD || with->columns > HELD_16) return names->any;
+  return with->columns <= HELD_8 ? names->held_8 : names->held_16;
 }
 
 /* Statistics are fp32, the rest but for sums of columns is of the type that is computed in. */
@@ -129,31 +147,51 @@ static void add_column_sums(ls_cuda_launches *launches, const ls_cuda_columns *f
   }
 }
 
+static const char *parts_name(ls_op_kind kind) {
+  if (kind == LS_OP_LAYERNORM_BWD) return "ls_layernorm_parts";
+  return kind == LS_OP_ROW_SCALE_BWD ? "ls_row_scale_parts" : "ls_rmsnorm_parts";
+}
+
+/* Sums of columns in as many parts as fill the multiprocessors and the workspace has room for. */
+static ls_status add_norm_parts(ls_op_kind kind, const ls_kernel_args *args, const char *suffix,
+                                const ls_cuda_rows *of, ls_cuda_launches *launches,
+                                ls_error *error) {
+  ls_cuda_rows with = *of;
+  const size_t part_bytes = (size_t)(with.sums * with.columns) * sizeof(float);
+  with.team = 1;
+  while (with.team < LS_CUDA_WARP && with.team * LS_CUDA_PACK < with.columns) with.team *= 2;
+  const int64_t across = ls_cuda_divide_up(with.columns, with.team * LS_CUDA_PACK);
+  const int64_t turns = BLOCK_THREADS / with.team;
+  int64_t parts = ls_cuda_divide_up((int64_t)args->queue->facts->processors * EACH, across);
+  parts = ls_cuda_smaller(parts, ls_cuda_divide_up(with.rows, turns));
+  parts = ls_cuda_smaller(parts, (int64_t)(args->workspace_bytes / part_bytes));
+  if (parts < 1) parts = 1;
+  LS_TRY(ls_cuda_expect_workspace(args, (size_t)parts * part_bytes, error));
+  with.parts = args->workspace;
+  ls_cuda_launch *launch = ls_cuda_add_launch(launches, parts_name(kind), suffix, (uint32_t)across,
+                                              BLOCK_THREADS, sizeof with);
+  launch->grid[1] = (uint32_t)parts;
+  launch->arguments.rows = with;
+  const ls_cuda_columns first = {.parts = with.parts,
+                                 .columns = with.columns,
+                                 .part_stride = with.sums * with.columns,
+                                 .part_count = (int32_t)parts};
+  const ls_view *outs[] = {&args->out[1], &args->out[2]};
+  add_column_sums(launches, &first, with.sums, outs, args->accumulate + 1);
+  return LS_OK;
+}
+
+/* Sums of columns first: dx may take the place of dy. */
 static ls_status add_norm_bwd(ls_op_kind kind, const ls_kernel_args *args, const char *suffix,
                               ls_cuda_rows *with, ls_cuda_launches *launches, ls_error *error) {
   with->sums = kind == LS_OP_ROW_SCALE_BWD ? 1 : args->outputs - 1;
-  uint32_t threads = team_of(with);
-  const size_t row_bytes = (size_t)(with->sums * with->columns) * sizeof(float);
-  const size_t most = with->team == LS_CUDA_WARP ? SHARED_BYTES : MOST_SHARED_BYTES;
-  while (threads > (uint32_t)with->team && threads / (uint32_t)with->team * row_bytes > most)
-    threads -= (uint32_t)with->team;
-  const size_t shared = threads / (uint32_t)with->team * row_bytes;
-  with->in_shared = with->sums > 0 && shared <= most;
+  if (with->sums) LS_TRY(add_norm_parts(kind, args, suffix, with, launches, error));
+  if (with->rows == 0) return LS_OK;
+  const uint32_t threads = team_of(with);
   const int64_t wanted = ls_cuda_divide_up(with->rows, threads / (uint32_t)with->team);
-  const uint32_t blocks = ls_cuda_blocks(args->queue->facts, wanted, with->sums ? 1 : EACH);
-  with->parts = args->workspace;
-  LS_TRY(ls_cuda_expect_workspace(args, blocks * row_bytes, error));
-  if (with->rows == 0 && with->sums == 0) return LS_OK;
-  ls_cuda_launch *launch =
-      ls_cuda_add_launch(launches, norm_name(kind), suffix, blocks, threads, sizeof *with);
-  launch->shared_bytes = with->in_shared ? (uint32_t)shared : 0;
-  launch->arguments.rows = *with;
-  const ls_cuda_columns first = {.parts = with->parts,
-                                 .columns = with->columns,
-                                 .part_stride = with->sums * with->columns,
-                                 .part_count = (int32_t)blocks};
-  const ls_view *outs[] = {&args->out[1], &args->out[2]};
-  add_column_sums(launches, &first, with->sums, outs, args->accumulate + 1);
+  ls_cuda_add_launch(launches, norm_name(kind, args, with), suffix,
+                     ls_cuda_blocks(args->queue->facts, wanted, EACH), threads, sizeof *with)
+      ->arguments.rows = *with;
   return LS_OK;
 }
 
@@ -177,7 +215,7 @@ ls_status ls_cuda_choose_norm(ls_op_kind kind, const ls_kernel_args *args,
   if (with.rows == 0) return LS_OK;
   const uint32_t threads = team_of(&with);
   const int64_t wanted = ls_cuda_divide_up(with.rows, threads / (uint32_t)with.team);
-  ls_cuda_add_launch(launches, norm_name(kind), suffix,
+  ls_cuda_add_launch(launches, norm_name(kind, args, &with), suffix,
                      ls_cuda_blocks(args->queue->facts, wanted, EACH), threads, sizeof with)
       ->arguments.rows = with;
   return LS_OK;

@@ -26,9 +26,15 @@ ls_status ls_cuda_choose_rope(ls_op_kind kind, const ls_kernel_args *args,
   with.wide = ls_cuda_is_wide(x) && ls_cuda_is_wide(table) && ls_cuda_is_wide(y) &&
               (size_t)with.half * bytes % 16 == 0 && (size_t)with.head_dim * bytes % 16 == 0 &&
               with.half % 4 == 0;
+  with.packs = (int32_t)(ls_cuda_divide_up(with.half, LS_CUDA_PACK) +
+                         ls_cuda_divide_up(with.head_dim - 2 * with.half, LS_CUDA_PACK));
   if (with.rows == 0) return LS_OK;
+  /* A block is no wider than a row: no thread is idle in all of them. */
+  const int64_t warps = ls_cuda_divide_up(with.heads * with.packs, LS_CUDA_WARP);
+  const uint32_t threads = (uint32_t)ls_cuda_smaller(warps * LS_CUDA_WARP, THREADS);
   ls_cuda_add_launch(launches, "ls_rope", suffix,
-                     ls_cuda_blocks(args->queue->facts, with.rows, EACH), THREADS, sizeof with)
+                     ls_cuda_blocks(args->queue->facts, with.rows, EACH * THREADS / (int)threads),
+                     threads, sizeof with)
       ->arguments.rope = with;
   return LS_OK;
 }

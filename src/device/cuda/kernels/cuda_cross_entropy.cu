@@ -38,7 +38,7 @@ __device__ inline void ls_xent_sum_rows(const ls_cuda_cross_entropy &args) {
     ls_each_of_row(args.columns, [&](int64_t c, int count) {
       const ls_pack pack = ls_load(row + c, count, args.wide);
       for (int i = 0; i < LS_CUDA_PACK; i++)
-        if (i < count) sum += expf(pack.at[i] - largest);
+        if (i < count) sum += ls_exp<ls_is_narrow<T>>(pack.at[i] - largest);
     });
     sum = ls_block_sum(sum);
     if (threadIdx.x > 0) continue;
@@ -63,7 +63,7 @@ __device__ inline void ls_xent_grad_rows(const ls_cuda_cross_entropy &args) {
       const int count = counts ? ls_at_most_pack(args.columns - c) : 0;
       ls_pack pack = ls_load(row + c, count, args.wide);
       for (int i = 0; i < LS_CUDA_PACK; i++) {
-        const float share = i < count ? expf(pack.at[i] - largest) * inverse : 0;
+        const float share = i < count ? ls_exp<ls_is_narrow<T>>(pack.at[i] - largest) * inverse : 0;
         pack.at[i] = i < count ? scale * (c + i == target ? share - 1 : share) : 0;
       }
       ls_store(to + c, pack, stored, args.wide, args.out.add);

@@ -47,6 +47,14 @@ __device__ inline float ls_bits_float(uint32_t bits) {
 #endif
 }
 
+__device__ inline uint32_t ls_float_bits(float value) {
+#ifdef LS_SHIM
+  return ls_shim::as<uint32_t>(value);
+#else
+  return __float_as_uint(value);
+#endif
+}
+
 __device__ inline float ls_widen(float value) {
   return value;
 }
@@ -81,10 +89,96 @@ __device__ inline void ls_round(ls_bits_fp16 *to, float value) {
 #endif
 }
 
+// Two elements that lie in one word, the first in its low half.
+__device__ inline void ls_widen_two(float *to, uint32_t word, ls_bits_bf16) {
+  to[0] = ls_bits_float(word << 16);
+  to[1] = ls_bits_float(word & 0xffff0000u);
+}
+__device__ inline void ls_widen_two(float *to, uint32_t word, ls_bits_fp16) {
+  to[0] = ls_widen(ls_bits_fp16{static_cast<uint16_t>(word)});
+  to[1] = ls_widen(ls_bits_fp16{static_cast<uint16_t>(word >> 16)});
+}
+__device__ inline uint32_t ls_round_two(const float *from, ls_bits_bf16) {
+#ifdef LS_SHIM
+  return ls_f32_to_bf16(from[0]) | static_cast<uint32_t>(ls_f32_to_bf16(from[1])) << 16;
+#else
+  uint32_t word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(from[1]), "f"(from[0]));
+  return word;
+#endif
+}
+__device__ inline uint32_t ls_round_two(const float *from, ls_bits_fp16) {
+#ifdef LS_SHIM
+  return ls_f32_to_f16(from[0]) | static_cast<uint32_t>(ls_f32_to_f16(from[1])) << 16;
+#else
+  uint32_t word;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(from[1]), "f"(from[0]));
+  return word;
+#endif
+}
+
+// Functions for results that are rounded to 16 bits, and exact ones for fp32: exp to within 2e-6 of
+// itself down to -20, the others to two units of fp32.
+template <class T>
+constexpr bool ls_is_narrow = sizeof(T) == 2;
+
+template <bool NARROW>
+__device__ inline float ls_exp(float x) {
+#ifdef LS_SHIM
+  return expf(x);
+#else
+  return NARROW ? __expf(x) : expf(x);
+#endif
+}
+template <bool NARROW>
+__device__ inline float ls_divide(float a, float b) {
+#ifdef LS_SHIM
+  return a / b;
+#else
+  return NARROW ? __fdividef(a, b) : a / b;
+#endif
+}
+// Near 0 to within 1e-7, not to within its own last bits.
+template <bool NARROW>
+__device__ inline float ls_tanh(float x) {
+  return NARROW ? 1 - ls_divide<true>(2, 1 + ls_exp<true>(2 * x)) : tanhf(x);
+}
+
 // Eight elements, as fp32: of `count` that exist, the others are 0.
 struct ls_pack {
   float at[LS_CUDA_PACK];
 };
+
+// The eight at a multiple of 16 bytes.
+__device__ inline void ls_load_words(ls_pack *pack, const float *from) {
+  const ls_words *words = reinterpret_cast<const ls_words *>(from);
+  const ls_words low = words[0], high = words[1];
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    pack->at[i] = ls_bits_float(low.word[i]);
+    pack->at[4 + i] = ls_bits_float(high.word[i]);
+  }
+}
+template <class T>
+__device__ inline void ls_load_words(ls_pack *pack, const T *from) {
+  const ls_words words = *reinterpret_cast<const ls_words *>(from);
+#pragma unroll
+  for (int w = 0; w < 4; w++) ls_widen_two(&pack->at[2 * w], words.word[w], T{});
+}
+__device__ inline void ls_store_words(float *to, const ls_pack &pack) {
+  ls_words words[2];
+#pragma unroll
+  for (int i = 0; i < LS_CUDA_PACK; i++) words[i / 4].word[i % 4] = ls_float_bits(pack.at[i]);
+  reinterpret_cast<ls_words *>(to)[0] = words[0];
+  reinterpret_cast<ls_words *>(to)[1] = words[1];
+}
+template <class T>
+__device__ inline void ls_store_words(T *to, const ls_pack &pack) {
+  ls_words words;
+#pragma unroll
+  for (int w = 0; w < 4; w++) words.word[w] = ls_round_two(&pack.at[2 * w], T{});
+  *reinterpret_cast<ls_words *>(to) = words;
+}
 
 __device__ inline int ls_at_most_pack(int64_t count) {
   return count < 0 ? 0 : count < LS_CUDA_PACK ? static_cast<int>(count) : LS_CUDA_PACK;
@@ -94,13 +188,7 @@ template <class T>
 __device__ inline ls_pack ls_load(const T *from, int count, bool wide) {
   ls_pack pack;
   if (wide && count == LS_CUDA_PACK) {
-    alignas(16) T some[LS_CUDA_PACK];
-    constexpr int words = sizeof(T) * LS_CUDA_PACK / sizeof(ls_words);
-#pragma unroll
-    for (int w = 0; w < words; w++)
-      reinterpret_cast<ls_words *>(some)[w] = reinterpret_cast<const ls_words *>(from)[w];
-#pragma unroll
-    for (int i = 0; i < LS_CUDA_PACK; i++) pack.at[i] = ls_widen(some[i]);
+    ls_load_words(&pack, from);
     return pack;
   }
 #pragma unroll
@@ -116,13 +204,7 @@ __device__ inline void ls_store(T *to, ls_pack pack, int count, bool wide, bool 
     for (int i = 0; i < LS_CUDA_PACK; i++) pack.at[i] += before.at[i];
   }
   if (wide && count == LS_CUDA_PACK) {
-    alignas(16) T some[LS_CUDA_PACK];
-    constexpr int words = sizeof(T) * LS_CUDA_PACK / sizeof(ls_words);
-#pragma unroll
-    for (int i = 0; i < LS_CUDA_PACK; i++) ls_round(&some[i], pack.at[i]);
-#pragma unroll
-    for (int w = 0; w < words; w++)
-      reinterpret_cast<ls_words *>(to)[w] = reinterpret_cast<const ls_words *>(some)[w];
+    ls_store_words(to, pack);
     return;
   }
 #pragma unroll

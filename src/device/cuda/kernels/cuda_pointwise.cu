@@ -10,26 +10,28 @@ constexpr float LS_INVERSE_ROOT_TWO_PI = 0.39894228040143267794f;
 constexpr float LS_CUBIC = 0.044715f;
 
 // The activation at x (an ls_activation); *slope takes its derivative there.
+template <bool NARROW>
 __device__ inline float ls_activate(int which, float x, float *slope) {
   if (which == 0) {  // silu
-    const float share = 1 / (1 + expf(-x));
+    const float share = ls_divide<NARROW>(1, 1 + ls_exp<NARROW>(-x));
     *slope = share * (1 + x * (1 - share));
     return x * share;
   }
   if (which == 1) {  // gelu_tanh
-    const float inner = tanhf(LS_ROOT_TWO_OVER_PI * (x + LS_CUBIC * x * x * x));
+    const float inner = ls_tanh<NARROW>(LS_ROOT_TWO_OVER_PI * (x + LS_CUBIC * x * x * x));
     const float inner_slope =
         (1 - inner * inner) * LS_ROOT_TWO_OVER_PI * (1 + 3 * LS_CUBIC * x * x);
     *slope = 0.5f * (1 + inner) + 0.5f * x * inner_slope;
     return 0.5f * x * (1 + inner);
   }
   const float normal = 0.5f * (1 + erff(x * LS_ROOT_HALF));
-  *slope = normal + x * LS_INVERSE_ROOT_TWO_PI * expf(-0.5f * x * x);
+  *slope = normal + x * LS_INVERSE_ROOT_TWO_PI * ls_exp<NARROW>(-0.5f * x * x);
   return x * normal;
 }
 
 struct ls_add_function {
   static constexpr int inputs = 2, outputs = 1;
+  template <bool NARROW>
   __device__ static void at(const ls_cuda_pointwise &, const float *in, float *out) {
     out[0] = in[0] + in[1];
   }
@@ -37,6 +39,7 @@ struct ls_add_function {
 
 struct ls_scale_function {
   static constexpr int inputs = 1, outputs = 1;
+  template <bool NARROW>
   __device__ static void at(const ls_cuda_pointwise &args, const float *in, float *out) {
     out[0] = args.number * in[0];
   }
@@ -44,34 +47,38 @@ struct ls_scale_function {
 
 struct ls_gelu_function {
   static constexpr int inputs = 1, outputs = 1;
+  template <bool NARROW>
   __device__ static void at(const ls_cuda_pointwise &args, const float *in, float *out) {
     float slope;
-    out[0] = ls_activate(args.activation, in[0], &slope);
+    out[0] = ls_activate<NARROW>(args.activation, in[0], &slope);
   }
 };
 
 struct ls_gelu_bwd_function {
   static constexpr int inputs = 2, outputs = 1;
+  template <bool NARROW>
   __device__ static void at(const ls_cuda_pointwise &args, const float *in, float *out) {
     float slope;
-    ls_activate(args.activation, in[1], &slope);
+    ls_activate<NARROW>(args.activation, in[1], &slope);
     out[0] = in[0] * slope;
   }
 };
 
 struct ls_swiglu_function {
   static constexpr int inputs = 2, outputs = 1;
+  template <bool NARROW>
   __device__ static void at(const ls_cuda_pointwise &args, const float *in, float *out) {
     float slope;
-    out[0] = ls_activate(args.activation, in[0], &slope) * in[1];
+    out[0] = ls_activate<NARROW>(args.activation, in[0], &slope) * in[1];
   }
 };
 
 struct ls_swiglu_bwd_function {
   static constexpr int inputs = 3, outputs = 2;
+  template <bool NARROW>
   __device__ static void at(const ls_cuda_pointwise &args, const float *in, float *out) {
     float slope;
-    const float gate = ls_activate(args.activation, in[1], &slope);
+    const float gate = ls_activate<NARROW>(args.activation, in[1], &slope);
     out[0] = in[0] * in[2] * slope;
     out[1] = in[0] * gate;
   }
@@ -79,6 +86,7 @@ struct ls_swiglu_bwd_function {
 
 struct ls_softcap_function {
   static constexpr int inputs = 1, outputs = 1;
+  template <bool NARROW>
   __device__ static void at(const ls_cuda_pointwise &args, const float *in, float *out) {
     out[0] = args.number * tanhf(in[0] / args.number);
   }
@@ -87,6 +95,7 @@ struct ls_softcap_function {
 // From the output: the derivative of tanh is 1 - tanh^2.
 struct ls_softcap_bwd_function {
   static constexpr int inputs = 2, outputs = 1;
+  template <bool NARROW>
   __device__ static void at(const ls_cuda_pointwise &args, const float *in, float *out) {
     const float share = in[1] / args.number;
     out[0] = in[0] * (1 - share * share);
@@ -107,7 +116,7 @@ __device__ inline void ls_pointwise(const ls_cuda_pointwise &args) {
     for (int e = 0; e < LS_CUDA_PACK; e++) {
       float from[FUNCTION::inputs], to[FUNCTION::outputs];
       for (int k = 0; k < FUNCTION::inputs; k++) from[k] = in[k].at[e];
-      FUNCTION::at(args, from, to);
+      FUNCTION::template at<ls_is_narrow<T>>(args, from, to);
       for (int k = 0; k < FUNCTION::outputs; k++) out[k].at[e] = to[k];
     }
 #pragma unroll

@@ -20,12 +20,13 @@ LS_KERNEL(ls_rope_table, ls_cuda_rope_table, 256) {
 // pairs before it writes them.
 template <class T>
 __device__ inline void ls_rope_rows(const ls_cuda_rope &args) {
-  const int64_t turned = (args.half + LS_CUDA_PACK - 1) / LS_CUDA_PACK;
-  const int64_t straight = args.head_dim - 2 * args.half;
-  const int64_t packs = turned + (straight + LS_CUDA_PACK - 1) / LS_CUDA_PACK;
+  const int turned = static_cast<int>((args.half + LS_CUDA_PACK - 1) / LS_CUDA_PACK);
+  const int packs = args.packs;
+  const int all = static_cast<int>(args.heads) * packs;
   for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x)
-    for (int64_t at = threadIdx.x; at < args.heads * packs; at += blockDim.x) {
-      const int64_t head = at / packs * args.head_dim, pack = at % packs;
+    for (int at = threadIdx.x; at < all; at += blockDim.x) {
+      const int64_t head = at / packs * args.head_dim;
+      const int pack = at % packs;
       const T *from = ls_row_of<T>(args.x, row) + head;
       T *to = ls_row_of<T>(args.y, row) + head;
       if (pack >= turned) {

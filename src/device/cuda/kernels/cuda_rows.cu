@@ -1,53 +1,7 @@
 // Functions of rows: norms and what is near them. A team of threads, a warp or the block, takes a
 // row (or the columns of one head), sums over it, and goes over it again from the cache.
-#include "device/cuda/kernels/cuda_device.cuh"
+#include "device/cuda/kernels/cuda_rows.cuh"
 #include "device/mask.h"
-
-enum ls_norm { LS_NORM_RMS, LS_NORM_LAYER, LS_NORM_SCALE };
-
-// Where a team stands: which row, and which of its threads this is.
-struct ls_team {
-  int64_t row, step;
-  int thread;
-};
-
-__device__ inline ls_team ls_team_of(const ls_cuda_rows &args) {
-  const int teams = blockDim.x / args.team, own = threadIdx.x / args.team;
-  return {static_cast<int64_t>(blockIdx.x) * teams + own, static_cast<int64_t>(gridDim.x) * teams,
-          static_cast<int>(threadIdx.x) % args.team};
-}
-
-__device__ inline float ls_team_sum(const ls_cuda_rows &args, float value) {
-  return args.team == LS_CUDA_WARP ? ls_warp_sum(value) : ls_block_sum(value);
-}
-
-// The first element of a row of groups.
-template <class T>
-__device__ inline T *ls_group_of(const ls_cuda_rows &args, const ls_cuda_place &place,
-                                 int64_t row) {
-  return ls_row_of<T>(place, row / args.groups) + row % args.groups * args.columns;
-}
-
-// Columns that a row writes: the last group of a token has the padding behind it as well.
-__device__ inline int64_t ls_stored(const ls_cuda_rows &args, const ls_cuda_place &out,
-                                    int64_t row) {
-  const int64_t group = row % args.groups;
-  return group == args.groups - 1 ? out.stride - group * args.columns : args.columns;
-}
-
-// Calls BODY(column, how many of its eight exist, how many are stored) for a team's share of a row.
-template <class BODY>
-__device__ inline void ls_each_pack(const ls_cuda_rows &args, int thread, int64_t stored,
-                                    BODY body) {
-  for (int64_t c = static_cast<int64_t>(thread) * LS_CUDA_PACK; c < stored;
-       c += static_cast<int64_t>(args.team) * LS_CUDA_PACK)
-    body(c, ls_at_most_pack(args.columns - c), ls_at_most_pack(stored - c));
-}
-
-// The factor of RMS norms whose sum of squares came from elsewhere.
-__device__ inline float ls_row_inverse(const ls_cuda_rows &args, float squares) {
-  return 1 / sqrtf(squares / args.divisor + args.epsilon);
-}
 
 // x, weight, bias or squares -> y, statistics.
 template <class T, ls_norm NORM>
@@ -97,20 +51,14 @@ __device__ inline void ls_norm_forward(const ls_cuda_rows &args) {
   }
 }
 
-// One row's gradient, and what it adds to the sums of its columns. Each thread has columns of its
-// own in `sums`, for all rows of its team.
+// dy, x, weight, statistics -> dx.
 template <class T, ls_norm NORM>
-__device__ inline void ls_norm_row(const ls_cuda_rows &args, const ls_team &team, int64_t row,
-                                   float *sums) {
+__device__ inline void ls_norm_row(const ls_cuda_rows &args, const ls_team &team, int64_t row) {
   const T *dy = ls_group_of<T>(args, args.in[0], row), *x = ls_group_of<T>(args, args.in[1], row);
   const T *weight = static_cast<const T *>(args.in[2].data);
   T *dx = ls_group_of<T>(args, args.out[0], row);
-  const float kept = static_cast<const float *>(args.in[3].data)[row];
-  const float mean = NORM == LS_NORM_LAYER ? kept : 0;
-  const float inverse = NORM == LS_NORM_LAYER ? static_cast<const float *>(args.in[4].data)[row]
-                        : NORM == LS_NORM_RMS ? kept
-                                              : ls_row_inverse(args, kept);
-  float plain = 0, along = 0;
+  float mean, inverse, plain = 0, along = 0;
+  ls_norm_statistics<NORM>(args, row, &mean, &inverse);
   ls_each_pack(args, team.thread, args.columns, [&](int64_t c, int count, int) {
     const ls_pack slope = ls_load(dy + c, count, args.wide),
                   from = ls_load(x + c, count, args.wide);
@@ -137,36 +85,57 @@ __device__ inline void ls_norm_row(const ls_cuda_rows &args, const ls_team &team
                    const float unit = (from.at[i] - mean) * inverse;
                    const float g = slope.at[i] * (by.at[i] + args.offset);
                    out.at[i] = i < count ? (g - level - unit * taken) * inverse : 0;
-                   if (i >= count) continue;
-                   if (args.sums > 0) sums[c + i] += slope.at[i] * unit;
-                   if (args.sums > 1) sums[args.columns + c + i] += slope.at[i];
                  }
                  ls_store(dx + c, out, stored, args.wide, args.out[0].add);
                });
 }
 
-// dy, x, weight, statistics -> dx, and each block's part of the sums over rows, which
-// ls_column_sums adds up in the order of blocks.
 template <class T, ls_norm NORM>
 __device__ inline void ls_norm_backward(const ls_cuda_rows &args) {
-  LS_DYNAMIC_SHARED(float, shared);
   const ls_team team = ls_team_of(args);
-  const int64_t width = args.sums * args.columns;
-  const int teams = blockDim.x / args.team;
-  float *part = args.sums ? args.parts + blockIdx.x * width : nullptr;
-  float *sums = args.in_shared ? shared + threadIdx.x / args.team * width : part;
-  ls_each_pack(args, team.thread, args.columns, [&](int64_t c, int count, int) {
-    for (int i = 0; i < count; i++)
-      for (int s = 0; s < args.sums; s++) sums[s * args.columns + c + i] = 0;
-  });
   for (int64_t row = team.row; row < args.rows; row += team.step)
-    ls_norm_row<T, NORM>(args, team, row, sums);
-  if (!args.in_shared) return;
-  __syncthreads();
-  for (int64_t c = threadIdx.x; c < width; c += blockDim.x) {
+    ls_norm_row<T, NORM>(args, team, row);
+}
+
+// The gradients of weight and bias by column, over the rows of each part, which ls_column_sums adds
+// up in the order of parts. `team` threads go over the packs of a row, the others of the block over
+// other rows: each keeps the sums of its eight columns.
+template <class T, ls_norm NORM>
+__device__ inline void ls_norm_parts(const ls_cuda_rows &args) {
+  LS_SHARED(float, shared, 256 * LS_CUDA_PACK);
+  const int across = args.team, own = threadIdx.x % across, turn = threadIdx.x / across;
+  const int turns = blockDim.x / across;
+  const int64_t c = (static_cast<int64_t>(blockIdx.x) * across + own) * LS_CUDA_PACK;
+  const int count = ls_at_most_pack(args.columns - c);
+  ls_pack slopes = {}, levels = {};
+  if (count > 0) {
+#pragma unroll 4
+    for (int64_t row = static_cast<int64_t>(blockIdx.y) * turns + turn; row < args.rows;
+         row += static_cast<int64_t>(gridDim.y) * turns) {
+      float mean, inverse;
+      ls_norm_statistics<NORM>(args, row, &mean, &inverse);
+      const ls_pack slope = ls_load(ls_group_of<T>(args, args.in[0], row) + c, count, args.wide);
+      const ls_pack from = ls_load(ls_group_of<T>(args, args.in[1], row) + c, count, args.wide);
+      for (int i = 0; i < LS_CUDA_PACK; i++) {
+        slopes.at[i] += slope.at[i] * (from.at[i] - mean) * inverse;
+        levels.at[i] += slope.at[i];
+      }
+    }
+  }
+#pragma unroll
+  for (int s = 0; s < 2; s++) {
+    if (s == args.sums) break;
+    const ls_pack &sums = s == 0 ? slopes : levels;
+    __syncthreads();  // the first sums have been read
+    for (int i = 0; i < LS_CUDA_PACK; i++)
+      shared[(turn * across + own) * LS_CUDA_PACK + i] = sums.at[i];
+    __syncthreads();
+    const int64_t column = static_cast<int64_t>(blockIdx.x) * across * LS_CUDA_PACK + threadIdx.x;
+    if (threadIdx.x >= static_cast<unsigned>(across) * LS_CUDA_PACK || column >= args.columns)
+      continue;
     float sum = 0;
-    for (int t = 0; t < teams; t++) sum += shared[t * width + c];
-    part[c] = sum;
+    for (int t = 0; t < turns; t++) sum += shared[t * across * LS_CUDA_PACK + threadIdx.x];
+    args.parts[(static_cast<int64_t>(blockIdx.y) * args.sums + s) * args.columns + column] = sum;
   }
 }
 
@@ -297,6 +266,18 @@ template <class T>
 __device__ void ls_row_scale_bwd_of(const ls_cuda_rows &a) {
   ls_norm_backward<T, LS_NORM_SCALE>(a);
 }
+template <class T>
+__device__ void ls_rmsnorm_parts_of(const ls_cuda_rows &a) {
+  ls_norm_parts<T, LS_NORM_RMS>(a);
+}
+template <class T>
+__device__ void ls_layernorm_parts_of(const ls_cuda_rows &a) {
+  ls_norm_parts<T, LS_NORM_LAYER>(a);
+}
+template <class T>
+__device__ void ls_row_scale_parts_of(const ls_cuda_rows &a) {
+  ls_norm_parts<T, LS_NORM_SCALE>(a);
+}
 
 LS_KERNELS(ls_rmsnorm, ls_cuda_rows, 512, ls_rmsnorm_of)
 LS_KERNELS(ls_layernorm, ls_cuda_rows, 512, ls_layernorm_of)
@@ -304,6 +285,9 @@ LS_KERNELS(ls_row_scale, ls_cuda_rows, 512, ls_row_scale_of)
 LS_KERNELS(ls_rmsnorm_bwd, ls_cuda_rows, 512, ls_rmsnorm_bwd_of)
 LS_KERNELS(ls_layernorm_bwd, ls_cuda_rows, 512, ls_layernorm_bwd_of)
 LS_KERNELS(ls_row_scale_bwd, ls_cuda_rows, 512, ls_row_scale_bwd_of)
+LS_KERNELS(ls_rmsnorm_parts, ls_cuda_rows, 256, ls_rmsnorm_parts_of)
+LS_KERNELS(ls_layernorm_parts, ls_cuda_rows, 256, ls_layernorm_parts_of)
+LS_KERNELS(ls_row_scale_parts, ls_cuda_rows, 256, ls_row_scale_parts_of)
 LS_KERNELS(ls_row_squares, ls_cuda_rows, 512, ls_row_squares)
 LS_KERNELS(ls_row_squares_bwd, ls_cuda_rows, 512, ls_row_squares_bwd)
 LS_KERNELS(ls_bias, ls_cuda_rows, 512, ls_bias_rows)
