@@ -95,9 +95,13 @@ static ls_status place_value(const ls_stage *stage, int v, ls_extent *made, ls_e
       return fail_value(stage, v, error,
                         "is cut over data axes that do not divide it: expected "
                         "equal parts");
-    made->elements *= length;
+    if (d == 1 && value->row_elements && value->row_elements < length)
+      return fail_value(stage, v, error, "has rows shorter than its columns: expected all of them");
+    made->elements *= d == 1 && value->row_elements ? value->row_elements : length;
     if (d == 0) made->all_rows = length;
   }
+  if (value->row_elements && value->ndim != 2)
+    return fail_value(stage, v, error, "has the rows of a matrix: expected two dimensions");
   if (value->first_row < 0 || value->rows < 0 || value->rows > made->all_rows - value->first_row)
     return fail_value(stage, v, error, "has rows that a rank does not store: expected some of its");
   if (value->rows) made->elements = made->elements / made->all_rows * value->rows;
@@ -127,7 +131,7 @@ bool ls_value_same_place(const ls_value *a, const ls_value *b) {
       a->offset != b->offset || a->flat_elements != b->flat_elements ||
       a->flat_offset != b->flat_offset || a->flat_rows != b->flat_rows ||
       a->flat_row_elements != b->flat_row_elements || a->first_row != b->first_row ||
-      a->rows != b->rows)
+      a->rows != b->rows || a->row_elements != b->row_elements)
     return false;
   for (int d = 0; d < a->ndim; d++)
     if (a->global[d] != b->global[d]) return false;

@@ -22,7 +22,8 @@ static bool is_intact(const ls_entry *entry) {
 static bool same_tensor(const ls_stage *stage, const ls_content *content, const ls_value *value) {
   const ls_value *other = &stage->program->values.items[content->value];
   if (content->kind == LS_CONTENT_SHARDS || content->storage != value->storage ||
-      content->dtype != value->dtype || other->flat_elements || other->ndim != value->ndim)
+      content->dtype != value->dtype || other->flat_elements || other->ndim != value->ndim ||
+      other->row_elements != value->row_elements)
     return false;
   for (int d = 0; d < value->ndim; d++)
     if (other->global[d] != value->global[d]) return false;

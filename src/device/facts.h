@@ -29,12 +29,13 @@ struct ls_device_facts {
   int architecture;     /* CUDA: 90 for sm_90; else 0 */
   int64_t memory_bytes; /* 0: its host's, which facts do not say */
   const char *memory_source;
-  bool memory_reported;    /* by its driver; else the data sheet's, which may be more */
-  int64_t alignment;       /* that its kernels want of operands */
-  unsigned formats;        /* bit d: multiplies ls_dtype d natively */
-  int lanes;               /* CPU: fp32 numbers of a vector; else 0 */
-  bool pairs;              /* CPU: our kernels multiply pairs of bf16 */
-  bool tiles;              /* CPU: the library multiplies tiles (AMX) */
+  bool memory_reported; /* by its driver; else the data sheet's, which may be more */
+  int64_t alignment;    /* that its kernels want of operands */
+  int64_t logits_bytes, logits_multiple; /* that it makes at once, and of a row: ls_layout */
+  unsigned formats;                      /* bit d: multiplies ls_dtype d natively */
+  int lanes;                             /* CPU: fp32 numbers of a vector; else 0 */
+  bool pairs;                            /* CPU: our kernels multiply pairs of bf16 */
+  bool tiles;                            /* CPU: the library multiplies tiles (AMX) */
   const char *library;     /* CPU: behind its kernels, with its version; NULL: it was not asked */
   const char *effective;   /* CPU: instructions that the library says it uses */
   int threads;             /* CPU: for each kernel */

@@ -88,6 +88,9 @@ typedef struct ls_layout {
   int layers_per_unit; /* 0: one */
   /* Rows of logits that a rank makes at once, of those it has of a microbatch; 0: by their size. */
   int64_t logits_rows;
+  /* Of the device, which ls_compile_graph asks: bytes of logits by whose size that is (0: 64 MiB),
+   * and what the stored columns of a row of them are a multiple of (0: 1). */
+  int64_t logits_bytes, logits_multiple;
   ls_when gather, reduce;
   int prefetch;         /* passes over segments by which a unit's gather begins before its use */
   ls_op_set recompute;  /* ops whose results backward makes again */

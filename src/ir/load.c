@@ -262,10 +262,20 @@ static bool has_rows(const loader *l, const ls_value *value) {
   return !value->flat_elements && value->first_row + value->rows <= part.stored;
 }
 
+/* Rows are at least as long as a rank's columns. */
+static bool has_columns(const loader *l, const ls_value *value) {
+  if (!value->row_elements) return true;
+  if (value->ndim != 2 || value->flat_elements) return false;
+  const ls_part part = ls_mesh_part(&l->program->mesh, 0, &value->placement, 1, value->global[1]);
+  return value->row_elements >= part.stored;
+}
+
 /* Whether every rank's part of the value lies in its storage. */
 static bool fits(const loader *l, int index) {
   const ls_value *value = &l->program->values.items[index];
-  if (!has_rows(l, value) || (value->flat_elements && !is_flat_sane(l, value))) return false;
+  if (!has_rows(l, value) || !has_columns(l, value) ||
+      (value->flat_elements && !is_flat_sane(l, value)))
+    return false;
   const ls_storage *storage = &l->program->storages.items[value->storage];
   int ranks[FURTHEST];
   const int count = furthest_ranks(l->program, value, ranks);

@@ -87,5 +87,6 @@ ls_local ls_program_local(const ls_program *program, int rank, int index) {
     local.start[d] = part.start;
   }
   if (value->rows) cut_rows(value, &local);
+  if (value->row_elements) local.dims[1] = value->row_elements;
   return local;
 }

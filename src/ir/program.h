@@ -106,6 +106,9 @@ typedef struct ls_value {
   /* Of the rows (dimension 0) that a rank stores, `rows` from first_row on; 0: all. The storage may
    * hold all rows or these alone: `offset` is that of the first of these. */
   int64_t first_row, rows;
+  /* Of a matrix: stored elements from row to row, of which the last are padding; 0: as many as the
+   * rank's columns. */
+  int64_t row_elements;
 } ls_value;
 
 typedef enum ls_write_mode {

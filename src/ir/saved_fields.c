@@ -32,6 +32,8 @@ const ls_layout_number ls_layout_numbers[] = {
     NUMBER(microbatches, 1, INT32_MAX - 1),
     NUMBER(layers_per_unit, 0, INT32_MAX),
     NUMBER(logits_rows, 0, INT64_MAX),
+    NUMBER(logits_bytes, 0, INT64_MAX),
+    NUMBER(logits_multiple, 0, 1 << 20),
     NUMBER(gather, LS_WHEN_AUTO, LS_WHEN_STEP),
     NUMBER(reduce, LS_WHEN_AUTO, LS_WHEN_STEP),
     NUMBER(prefetch, 0, INT32_MAX),

@@ -5,7 +5,7 @@
 
 #include "ir/program.h"
 
-enum { LS_SAVED_VERSION = 19 };
+enum { LS_SAVED_VERSION = 20 };
 
 #define LS_VALUE_NUMBERS(X) \
   X(offset)                 \
@@ -14,7 +14,8 @@ enum { LS_SAVED_VERSION = 19 };
   X(flat_rows)              \
   X(flat_row_elements)      \
   X(first_row)              \
-  X(rows)
+  X(rows)                   \
+  X(row_elements)
 
 #define LS_COUNT_ONE(...) +1
 enum { LS_VALUE_FIELDS = 0 LS_VALUE_NUMBERS(LS_COUNT_ONE) };

@@ -115,6 +115,18 @@ static int reuses_input_buffer(const ls_lowering *lowering, const ls_shard_node 
   return plan->pool == LS_POOL_WORK && activation && fits ? from->storage : -1;
 }
 
+/* Stored elements of a row of logits; 0: as many as the rank's columns, as of any other value. */
+static int64_t row_elements(const ls_lowering *lowering, int sharded_value) {
+  const ls_sharded *sharded = lowering->sharded;
+  const ls_shard_value *about = &sharded->values.items[sharded_value];
+  if (!lowering->slices->wide[sharded_value]) return 0;
+  const int64_t columns = ls_mesh_part(&sharded->mesh, 0, &about->placement, 1,
+                                       ls_graph_tensor(sharded->graph, about->tensor)->dims[1])
+                              .stored;
+  const int64_t stored = ls_logits_row_elements(columns, &sharded->layout);
+  return stored == columns ? 0 : stored;
+}
+
 static int add_tensor(ls_lowering *lowering, int sharded_value, int storage) {
   const ls_shard_value *about = &lowering->sharded->values.items[sharded_value];
   const ls_tensor *tensor = ls_graph_tensor(lowering->sharded->graph, about->tensor);
@@ -127,6 +139,7 @@ static int add_tensor(ls_lowering *lowering, int sharded_value, int storage) {
   if (lowering->slices->inside[sharded_value]) {
     value.first_row = lowering->first_row;
     value.rows = lowering->rows;
+    value.row_elements = row_elements(lowering, sharded_value);
   }
   return ls_lower_value(lowering, &value);
 }
@@ -135,9 +148,12 @@ static int64_t tensor_bytes(const ls_lowering *lowering, int sharded_value) {
   const ls_tensor_id id = lowering->sharded->values.items[sharded_value].tensor;
   const ls_tensor *tensor = ls_graph_tensor(lowering->sharded->graph, id);
   const size_t bytes = ls_dtype_bytes(value_dtype(lowering, tensor));
-  if (lowering->slices->inside[sharded_value])
-    return ls_lower_elements(lowering->sharded, sharded_value) / lowering->slices->all *
-           lowering->rows * (int64_t)bytes;
+  if (lowering->slices->inside[sharded_value]) {
+    const int64_t padded = row_elements(lowering, sharded_value);
+    const int64_t columns =
+        ls_lower_elements(lowering->sharded, sharded_value) / lowering->slices->all;
+    return (padded ? padded : columns) * lowering->rows * (int64_t)bytes;
+  }
   return lowering->padded[sharded_value] * (int64_t)bytes;
 }
 

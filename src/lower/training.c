@@ -93,10 +93,12 @@ static ls_status check_pairs(const ls_training *training, const ls_layout *layou
 ls_status ls_compile_graph(ls_arena *arena, const ls_training *training, const ls_layout *layout,
                            const ls_device_facts *facts, ls_compiled *compiled, ls_error *error) {
   *compiled = (ls_compiled){.layout = *layout};
+  compiled->layout.logits_bytes = facts->logits_bytes;
+  compiled->layout.logits_multiple = facts->logits_multiple;
   LS_TRY(check_pairs(training, layout, error));
   LS_TRY(check_places(training, layout, facts, error));
   const ls_model_mode mode = training->evaluates ? LS_MODEL_FORWARD : LS_MODEL_TRAIN;
-  LS_TRY(build_graph(arena, training, layout, mode, &compiled->graph, error));
+  LS_TRY(build_graph(arena, training, &compiled->layout, mode, &compiled->graph, error));
   if (training->evaluates) return LS_OK;
   ls_graph_backward(compiled->graph);
   return training->budget ? fit_budget(compiled, facts, training->budget, error) : LS_OK;

@@ -123,8 +123,10 @@ static void find_inside(slicer *s) {
       if (s->out->nodes[n] && tokens) s->out->inside[node->out[o]] = true;
     }
   }
-  for (int v = 0; v < sharded->values.count; v++)
+  for (int v = 0; v < sharded->values.count; v++) {
     if (outside[v]) s->out->inside[v] = false;
+    s->out->wide[v] = s->out->inside[v] && s->wide[sharded->values.items[v].tensor.index];
+  }
 }
 
 /* Bytes of a row of the widest value. */
@@ -137,16 +139,24 @@ static int64_t row_bytes(const slicer *s) {
     const ls_tensor *tensor = ls_graph_tensor(sharded->graph, value->tensor);
     const int64_t columns =
         ls_mesh_part(&sharded->mesh, 0, &value->placement, 1, tensor->dims[1]).stored;
-    const int64_t bytes = columns * (int64_t)ls_dtype_bytes(sharded->layout.compute);
+    const int64_t bytes = ls_logits_row_elements(columns, &sharded->layout) *
+                          (int64_t)ls_dtype_bytes(sharded->layout.compute);
     if (bytes > most) most = bytes;
   }
   return most;
 }
 
-int64_t ls_logits_slices_rows(int64_t all, int64_t row_bytes, int64_t asked) {
+int64_t ls_logits_slices_rows(int64_t all, int64_t row_bytes, const ls_layout *layout) {
+  const int64_t asked = layout->logits_rows;
+  const int64_t bytes = layout->logits_bytes ? layout->logits_bytes : SLICE_BYTES;
   int64_t rows = asked ? asked : LEAST_ROWS;
-  while (!asked && (2 * rows * row_bytes <= SLICE_BYTES || rows * MOST_SLICES < all)) rows *= 2;
+  while (!asked && (2 * rows * row_bytes <= bytes || rows * MOST_SLICES < all)) rows *= 2;
   return rows < all ? rows : 0;
+}
+
+int64_t ls_logits_row_elements(int64_t columns, const ls_layout *layout) {
+  const int64_t multiple = layout->logits_multiple ? layout->logits_multiple : 1;
+  return (columns + multiple - 1) / multiple * multiple;
 }
 
 static bool all_may_slice(const slicer *s) {
@@ -162,7 +172,7 @@ static bool make(slicer *s) {
   find_wide(s);
   if (!find_nodes(s)) return false;
   s->out->all = stored_rows(s->sharded, s->sharded->nodes.items[s->out->first].out[0]);
-  s->out->rows = ls_logits_slices_rows(s->out->all, row_bytes(s), s->sharded->layout.logits_rows);
+  s->out->rows = ls_logits_slices_rows(s->out->all, row_bytes(s), &s->sharded->layout);
   if (!s->out->rows || !all_may_slice(s)) return false;
   find_inside(s);
   return true;
@@ -172,6 +182,7 @@ ls_logits_slices *ls_logits_slices_make(const ls_sharded *sharded) {
   ls_logits_slices *out = LS_NEW(sharded->arena, ls_logits_slices);
   out->nodes = LS_NEW_ARRAY(sharded->arena, bool, sharded->nodes.count + 1);
   out->inside = LS_NEW_ARRAY(sharded->arena, bool, sharded->values.count + 1);
+  out->wide = LS_NEW_ARRAY(sharded->arena, bool, sharded->values.count + 1);
   slicer s = {.sharded = sharded, .out = out};
   if (!make(&s)) {
     out->rows = out->all = 0;

@@ -19,6 +19,7 @@ typedef struct ls_logits_slices {
   int first, last;   /* sharded nodes in slices, and what is between */
   bool *nodes;       /* by sharded node: it runs for each slice */
   bool *inside; /* by sharded value: such nodes alone touch it, so it is only there in slices */
+  bool *wide;   /* of these, logits and what has their shape */
 } ls_logits_slices;
 
 /* As many rows as the layout says or, where it does not, as few as make products no slower. None
@@ -26,8 +27,11 @@ typedef struct ls_logits_slices {
  * rows together. */
 ls_logits_slices *ls_logits_slices_make(const ls_sharded *sharded);
 
-/* Rows of a slice of `all`, each with so many bytes of logits; 0: one slice has all. A power of two
- * by their size, or what the layout asks for. */
-int64_t ls_logits_slices_rows(int64_t all, int64_t row_bytes, int64_t asked);
+/* Rows of a slice of `all`, each with so many bytes of logits; 0: one slice has all. What the layout
+ * asks for or, where it does not, a power of two by their size. */
+int64_t ls_logits_slices_rows(int64_t all, int64_t row_bytes, const ls_layout *layout);
+
+/* Stored elements of a row of logits with so many columns. */
+int64_t ls_logits_row_elements(int64_t columns, const ls_layout *layout);
 
 #endif

@@ -132,13 +132,19 @@ static void test_rows_of_a_slice(void **state) {
 
 static void test_rows_by_size(void **state) {
   (void)state;
-  assert_int_equal(ls_logits_slices_rows(2048, 50257 * 4, 0), 512);  /* GPT-2 in fp32 */
-  assert_int_equal(ls_logits_slices_rows(512, 50257 * 4, 0), 0);     /* all at once */
-  assert_int_equal(ls_logits_slices_rows(4096, 32000 * 2, 0), 1024); /* as many as 64 MiB have */
-  assert_int_equal(ls_logits_slices_rows(8192, 128256 * 4, 0), 512); /* no fewer */
-  assert_int_equal(ls_logits_slices_rows(1 << 20, 128256 * 2, 0), 1 << 14); /* 64 slices at most */
-  assert_int_equal(ls_logits_slices_rows(1 << 20, 1, 0), 0);
-  assert_int_equal(ls_logits_slices_rows(100, 1, 30), 30);
+  const ls_layout automatic = {0}, gpu = {.logits_bytes = 512 << 20, .logits_multiple = 64};
+  assert_int_equal(ls_logits_slices_rows(2048, 50257 * 4, &automatic), 512); /* GPT-2 in fp32 */
+  assert_int_equal(ls_logits_slices_rows(512, 50257 * 4, &automatic), 0);    /* all at once */
+  assert_int_equal(ls_logits_slices_rows(4096, 32000 * 2, &automatic),
+                   1024); /* as many as 64 MiB have */
+  assert_int_equal(ls_logits_slices_rows(8192, 128256 * 4, &automatic), 512); /* no fewer */
+  assert_int_equal(ls_logits_slices_rows(1 << 20, 128256 * 2, &automatic),
+                   1 << 14); /* 64 slices at most */
+  assert_int_equal(ls_logits_slices_rows(1 << 20, 1, &automatic), 0);
+  assert_int_equal(ls_logits_slices_rows(16384, 50304 * 2, &gpu), 4096);
+  assert_int_equal(ls_logits_row_elements(50257, &gpu), 50304);
+  assert_int_equal(ls_logits_row_elements(50257, &automatic), 50257);
+  assert_int_equal(ls_logits_slices_rows(100, 1, &(ls_layout){.logits_rows = 30}), 30);
 }
 
 int main(void) {

@@ -162,9 +162,9 @@ static ls_status read_cut(ls_arena *scratch, const char *stages, ls_form *form, 
 
 static int64_t slice_of(const ls_form *form, const ls_layout *layout) {
   const int64_t columns = (form->vocabulary + form->tp - 1) / form->tp;
-  return ls_logits_slices_rows(form->sequences * form->sequence,
-                               columns * (int64_t)ls_dtype_bytes(layout->compute),
-                               layout->logits_rows);
+  return ls_logits_slices_rows(
+      form->sequences * form->sequence,
+      ls_logits_row_elements(columns, layout) * (int64_t)ls_dtype_bytes(layout->compute), layout);
 }
 
 ls_status ls_form_make(const ls_model_config *config, const ls_layout *layout, int64_t batch,

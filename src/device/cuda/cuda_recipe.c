@@ -66,6 +66,10 @@ static size_t workspace(const ls_device_facts *facts, ls_op_kind kind, const ls_
 
 static const ls_device_facts common = {
     .alignment = 256,
+    /* A slice adds to all of the head's gradient, in fp32: with 64 MiB that takes longer than its
+     * products. Libraries take rows that begin at multiples of 16 bytes. */
+    .logits_bytes = INT64_C(512) << 20,
+    .logits_multiple = 64,
     .queues = &ls_queues_nccl,
     .lacks = {.has = {[LS_OP_DEQUANTIZE] = true,      [LS_OP_ROUTE] = true,
                       [LS_OP_ROUTE_BWD] = true,       [LS_OP_DISPATCH] = true,
