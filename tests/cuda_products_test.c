@@ -9,7 +9,7 @@
 #include "support/cpu_makers.h"
 #include "support/test_seed.h"
 
-enum { CASES = 60, ALIGNMENT = 256 };
+enum { CASES = 60, ALIGNMENT = 256, BYTES = 64 << 20 };
 
 /* Operands of a call: ours and the reference's, of the same numbers. */
 typedef struct call {
@@ -44,6 +44,24 @@ static void make_call(const op_case *c, const variant *v, const ls_device *devic
   made->ours.workspace_bytes = 0;
 }
 
+/* A third input of a product, which the reference adds by itself. */
+static void add_bias(const op_case *c, const variant *v, const ls_device *device, char *at,
+                     call *made) {
+  const operand bias = vector_of(COMPUTE, c->out[0].valid[1]);
+  ls_kernel_table table;
+  ls_error error = {0};
+  void *data = operand_make(&bias, v->dtype, false);
+  ls_reference_kernels(&table, LS_F32);
+  made->ours.in[2] = placed(&bias, v->dtype, data, &at, device);
+  made->ours.inputs = 3;
+  ls_kernel_args then = {.attributes = &c->attributes, .inputs = 2, .outputs = 1};
+  then.in[0] = then.out[0] = made->reference.out[0];
+  then.in[1] = view_of(&bias, reference_dtype(v->dtype), reference_copy(&bias, v->dtype, data));
+  assert_int_equal(table.kernel[LS_OP_BIAS](&then, &error), LS_OK);
+  free(then.in[1].data);
+  free(data);
+}
+
 static void run_case(const op_case *c, const variant *v, const ls_device *device,
                      const ls_device_queue *queue, char *memory) {
   ls_kernel_table table;
@@ -53,6 +71,8 @@ static void run_case(const op_case *c, const variant *v, const ls_device *device
   make_call(c, v, device, memory, &made);
   made.ours.queue = queue;
   assert_int_equal(table.kernel[c->kind](&made.reference, &error), LS_OK);
+  if (c->kind == LS_OP_LINEAR && !v->accumulate && random_below(2))
+    add_bias(c, v, device, memory + BYTES - ALIGNMENT * 64, &made);
   if (device->kernels[LS_TIER_DEVICE].kernel[c->kind](&made.ours, &error) != LS_OK ||
       device->wait(queue, &error) != LS_OK) {
     describe(c, v, 0);
@@ -68,9 +88,23 @@ static void run_case(const op_case *c, const variant *v, const ls_device *device
   free(made.reference.out[0].data);
 }
 
+/* Columns and depths that are no multiples of 8 and long enough to be taken in parts. */
+static void make_odd(op_case *c) {
+  static const int64_t sizes[] = {521, 515, 1003};
+  const int64_t n = 600 + random_below(9), m = pick(sizes, 3), k = pick(sizes, 3);
+  const operand nk = matrix_of(n, k, 1, 64 - k % 64), mk = matrix_of(m, k, 1, 64 - k % 64);
+  const operand nm = matrix_of(n, m, 1, 64 - m % 64);
+  c->kind = (ls_op_kind[]){LS_OP_LINEAR, LS_OP_LINEAR_DX, LS_OP_LINEAR_DW}[random_below(3)];
+  c->inputs = 2, c->outputs = 1;
+  switch (c->kind) {
+    case LS_OP_LINEAR: c->in[0] = nk, c->in[1] = mk, c->out[0] = nm; break;
+    case LS_OP_LINEAR_DX: c->in[0] = nm, c->in[1] = mk, c->out[0] = nk; break;
+    default: c->in[0] = nm, c->in[1] = nk, c->out[0] = mk, c->out[0].kind = SUMS; break;
+  }
+}
+
 static void products_are_the_references(void **state) {
   (void)state;
-  enum { BYTES = 64 << 20 };
   static const ls_dtype dtypes[] = {LS_F32, LS_BF16, LS_F16};
   ls_device device;
   ls_device_queue queues[LS_DEVICE_QUEUES];
@@ -83,7 +117,10 @@ static void products_are_the_references(void **state) {
   assert_non_null(memory);
   for (int n = 0; n < CASES; n++) {
     op_case c = {0};
-    make_linear(&c);
+    if (n % 10 < 8)
+      make_linear(&c);
+    else
+      make_odd(&c);
     const variant v = {.dtype = dtypes[n % 3], .threads = 1, .accumulate = random_below(2)};
     const ls_dtype sums = dtype_of(&c.out[0], v.dtype);
     if (sums != v.dtype && sums != LS_F32) continue; /* the library has none */

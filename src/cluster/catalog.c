@@ -246,3 +246,36 @@ ls_status ls_catalog_find(const ls_catalog *catalog, const char *word, const ls_
   return ls_fail(error, LS_INPUT, "%s: no such accelerator; the nearest are %s", word,
                  list_nearest(catalog, word));
 }
+
+/* Words of `name` that are in `text`. */
+static int words_in(const char *name, const char *text) {
+  int found = 0;
+  for (size_t length; *name; name += length + (name[length] != 0)) {
+    length = strcspn(name, " ");
+    char word[32];
+    if (length == 0 || length >= sizeof word) continue;
+    memcpy(word, name, length);
+    word[length] = 0;
+    found += strcasestr(text, word) != NULL;
+  }
+  return found;
+}
+
+const ls_accelerator *ls_catalog_like(const ls_catalog *catalog, const ls_accelerator *reported) {
+  const ls_accelerator *found = NULL;
+  int most = -1;
+  for (int i = 0; i < catalog->accelerators.count; i++) {
+    const ls_accelerator *each = catalog->accelerators.items[i];
+    const int64_t apart = llabs(each->memory_mib - reported->memory_mib);
+    if (each->architecture != reported->architecture || each->processors != reported->processors ||
+        100 * apart > 3 * reported->memory_mib)
+      continue;
+    const int words = words_in(each->name, reported->name);
+    const bool faster =
+        found && each->flops_per_s[LS_CATALOG_BF16] > found->flops_per_s[LS_CATALOG_BF16];
+    if (words < most || (words == most && !faster)) continue;
+    most = words;
+    found = each;
+  }
+  return found;
+}

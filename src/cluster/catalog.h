@@ -92,6 +92,11 @@ LS_CHECKED ls_status ls_catalog_read(ls_arena *arena, const char *own, ls_catalo
 LS_CHECKED ls_status ls_catalog_find(const ls_catalog *catalog, const char *word,
                                      const ls_accelerator **found, ls_error *error);
 
+/* The accelerator that a driver describes so: of its architecture and number of processors, with
+ * its memory to within 3 %, and of several that one whose name has most of its words in `name`.
+ * NULL: none is. */
+const ls_accelerator *ls_catalog_like(const ls_catalog *catalog, const ls_accelerator *reported);
+
 /* The link of an id; NULL: there is none, or the id is NULL. */
 const ls_link *ls_catalog_link(const ls_catalog *catalog, const char *id);
 

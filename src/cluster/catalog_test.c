@@ -143,9 +143,46 @@ static void test_own_refusals(void **state) {
   }
 }
 
+/* As drivers name them (nvidia-smi -L), with the memory that they report. */
+static void test_like_a_drivers(void **state) {
+  (void)state;
+  static const struct {
+    ls_accelerator reported;
+    const char *id;
+  } cases[] = {
+      {{.name = "NVIDIA H200", .architecture = 90, .processors = 132, .memory_mib = 143771},
+       "h200-sxm-141"},
+      {{.name = "NVIDIA H200 NVL", .architecture = 90, .processors = 132, .memory_mib = 143771},
+       "h200-nvl-141"},
+      {{.name = "NVIDIA H100 80GB HBM3",
+        .architecture = 90,
+        .processors = 132,
+        .memory_mib = 81559},
+       "h100-sxm-80"},
+      {{.name = "NVIDIA A100-SXM4-80GB",
+        .architecture = 80,
+        .processors = 108,
+        .memory_mib = 81920},
+       "a100-sxm-80"},
+      {{.name = "NVIDIA GeForce RTX 4090",
+        .architecture = 89,
+        .processors = 128,
+        .memory_mib = 24564},
+       "rtx4090"},
+      {{.name = "Stand-in GPU", .architecture = 90, .processors = 7, .memory_mib = 81559}, NULL},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const ls_accelerator *found = ls_catalog_like(catalog, &cases[i].reported);
+    const char *id = found ? found->id : "none";
+    if (strcmp(id, cases[i].id ? cases[i].id : "none") != 0)
+      fail_msg("%s: found %s", cases[i].reported.name, id);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_rows), cmocka_unit_test(test_names), cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_rows),     cmocka_unit_test(test_names),
+      cmocka_unit_test(test_refusals), cmocka_unit_test(test_like_a_drivers),
       cmocka_unit_test(test_own_rows), cmocka_unit_test(test_own_refusals)};
   return cmocka_run_group_tests(tests, open_catalog, close_catalog);
 }

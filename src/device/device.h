@@ -39,6 +39,9 @@ typedef struct ls_memory_calls {
    * unpinned before it goes. NULL: the device has no use for it. */
   ls_status (*pin)(void *base, size_t bytes, ls_error *error);
   void (*unpin)(void *base);
+  /* Bytes in use of the device that the calling thread has entered, whoever uses them; -1: not
+   * known. NULL: it is the host's memory. */
+  int64_t (*used)(void);
 } ls_memory_calls;
 
 /* The memory of a host, which is that of its CPU devices. */
@@ -189,6 +192,8 @@ struct ls_device {
   const char *kind;
   ls_device_facts facts, host; /* of the device, and of the host that computes beside it */
   ls_dtype compute;
+  /* Dense products of the compute type by the data sheet of one device; 0: not known. */
+  double sheet_flops_per_s;
   const ls_memory_calls *memory;
   const ls_transfer_calls *transfers;         /* NULL: its queues have kernels alone */
   const ls_communicator_calls *communicators; /* NULL: there is no such library */

@@ -229,7 +229,7 @@ void ls_rank_destroy(ls_rank **rank) {
 
 void ls_loaded_bind(ls_loaded *each, char *const *buffer_groups, bool first) {
   const ls_instruction *instruction = each->instruction;
-  for (int i = 0; i < instruction->inputs; i++)
+  for (int i = 0; i < each->args.inputs; i++)
     each->args.in[i].data = buffer_groups[each->in_buffer_group[i]] + each->in_offset[i];
   for (int o = 0; o < instruction->outputs; o++) {
     each->args.out[o].data = buffer_groups[each->out_buffer_group[o]] + each->out_offset[o];
@@ -286,6 +286,7 @@ static ls_status run_on_host(const ls_rank *rank, const ls_loaded *each, ls_erro
 }
 
 ls_status ls_rank_run_instruction(ls_rank *rank, const ls_loaded *each, ls_error *error) {
+  if (each->joined) return LS_OK;
   if (!each->skipped && each->instruction->collective == LS_COLLECTIVE_NONE)
     return each->tier == LS_TIER_HOST ? run_on_host(rank, each, error)
                                       : each->kernel(&each->args, error);

@@ -82,6 +82,27 @@ static ls_status load_instruction(ls_rank *rank, const ls_program *program, cons
   return LS_OK;
 }
 
+/* Gives a product the bias that the next instruction adds to what it made, in its place. */
+static void join_bias(const ls_rank *rank, ls_loaded *product, ls_loaded *bias) {
+  const ls_instruction *a = product->instruction, *b = bias->instruction;
+  const ls_view *vector = &bias->args.in[1], *made = &product->args.out[0];
+  if (!rank->device->kernels[LS_TIER_DEVICE].joins_bias || a->collective != LS_COLLECTIVE_NONE ||
+      b->collective != LS_COLLECTIVE_NONE || a->kind != LS_OP_LINEAR || b->kind != LS_OP_BIAS ||
+      product->tier != LS_TIER_DEVICE || bias->tier != LS_TIER_DEVICE || product->skipped ||
+      bias->skipped)
+    return;
+  if (b->in[0] != a->out[0] || a->write[0] != LS_WRITE || b->write[0] != LS_WRITE ||
+      bias->out_offset[0] != product->out_offset[0] ||
+      bias->out_buffer_group[0] != product->out_buffer_group[0] ||
+      bias->args.out[0].dims[1] != made->dims[1] || vector->dtype != made->dtype ||
+      vector->valid[0] != made->valid[1] || bias->in_offset[1] % 16 != 0)
+    return;
+  product->args.in[product->args.inputs] = *vector;
+  product->in_offset[product->args.inputs] = bias->in_offset[1];
+  product->in_buffer_group[product->args.inputs++] = bias->in_buffer_group[1];
+  bias->joined = true;
+}
+
 ls_status ls_rank_load(ls_rank *rank, int p, ls_error *error) {
   ls_loaded_program *into = &rank->programs[p];
   const ls_program *program = into->program;
@@ -99,6 +120,7 @@ ls_status ls_rank_load(ls_rank *rank, int p, ls_error *error) {
     for (int i = body->first; i < body->first + body->count; i++) {
       const ls_instruction *instruction = &program->instructions.items[i];
       LS_TRY(load_instruction(rank, program, body, instruction, &into->instructions[i], error));
+      if (i > body->first) join_bias(rank, &into->instructions[i - 1], &into->instructions[i]);
     }
   }
   return LS_OK;

@@ -19,6 +19,7 @@ typedef struct ls_loaded {
   ls_kernel kernel;
   unsigned in_cells, out_cells; /* bit i: operand i is a cell; of what the host computes */
   bool skipped;                 /* another rank of first_only does it */
+  bool joined;                  /* a bias that the product before it adds */
 } ls_loaded;
 
 /* Kernels that follow each other in a body, with the operands that an action gives them. */

@@ -229,6 +229,22 @@ static void choose_queues(const ls_device_options *options, ls_device_facts *fac
   facts->overlaps = nccl || (process.peers && (any || strcmp(options->engine, "peer") == 0));
 }
 
+/* By the catalog, which may have it under a name of its own. */
+static double sheet_flops(const ls_accelerator *reported, ls_dtype compute) {
+  ls_arena *arena = ls_arena_create();
+  ls_catalog *catalog;
+  ls_error unread;
+  const ls_accelerator *like = ls_catalog_open(arena, &catalog, &unread) == LS_OK
+                                   ? ls_catalog_like(catalog, reported)
+                                   : NULL;
+  const ls_catalog_format format = compute == LS_BF16  ? LS_CATALOG_BF16
+                                   : compute == LS_F16 ? LS_CATALOG_FP16
+                                                       : LS_CATALOG_FP32;
+  const double rate = like ? like->flops_per_s[format] : 0;
+  ls_arena_destroy(&arena);
+  return rate;
+}
+
 /* ---- the device ------------------------------------------------------------------------------ */
 
 ls_status ls_cuda_device_open(const ls_device_options *options, ls_device *device,
@@ -252,6 +268,8 @@ ls_status ls_cuda_device_open(const ls_device_options *options, ls_device *devic
     return ls_fail(error, LS_INPUT, "GPU 0 (%s): no recipe is known for sm_%d; take cpu", gpu->name,
                    gpu->architecture);
   choose_queues(options, &device->facts);
+  /* Ranks that share a GPU reach less. */
+  device->sheet_flops_per_s = options->loopback ? 0 : sheet_flops(&as, options->compute);
   device->facts.exact = options->exact;
   device->memory = &ls_cuda_memory;
   device->transfers = &ls_cuda_transfers;

@@ -22,7 +22,9 @@ typedef struct ls_cuda_context {
 /* A kernel by its name, found once. */
 typedef struct ls_cuda_found {
   char name[56];
+  CUkernel kernel;
   CUfunction function;
+  uint32_t shared; /* most dynamic shared memory that was asked for */
 } ls_cuda_found;
 
 typedef struct ls_cuda_products ls_cuda_products;

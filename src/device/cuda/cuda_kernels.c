@@ -4,26 +4,33 @@
 
 #include "device/cuda/cuda_gpu.h"
 
-/* More shared memory than this has to be asked for (CUDA C++ Programming Guide, 20.7). */
-enum { SHARED_UNASKED = 48 << 10, MAX_DYNAMIC_SHARED = 8 };
+enum { MAX_DYNAMIC_SHARED = 8 }; /* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
 
 enum { NOT_FOUND = 500 }; /* CUDA_ERROR_NOT_FOUND */
 
-static ls_status load(const ls_cuda_stream *stream, ls_cuda_found *found, uint32_t shared,
-                      ls_error *error) {
+static ls_status load(const ls_cuda_stream *stream, ls_cuda_found *found, ls_error *error) {
   const ls_cuda_context *on = stream->on;
   const ls_driver_calls *driver = &ls_cuda_opened()->driver;
-  CUkernel kernel = NULL;
   CUresult result = NOT_FOUND;
   for (int m = 0; m < on->module_count && result == NOT_FOUND; m++)
-    result = driver->cuLibraryGetKernel(&kernel, on->modules[m], found->name);
+    result = driver->cuLibraryGetKernel(&found->kernel, on->modules[m], found->name);
   LS_TRY(ls_cuda_gpu_did(on, result, found->name, error));
-  if (shared > SHARED_UNASKED)
-    LS_TRY(ls_cuda_gpu_did(
-        on, driver->cuKernelSetAttribute(MAX_DYNAMIC_SHARED, (int)shared, kernel, on->gpu.device),
-        found->name, error));
-  return ls_cuda_gpu_did(on, driver->cuKernelGetFunction(&found->function, kernel), found->name,
-                         error);
+  return ls_cuda_gpu_did(on, driver->cuKernelGetFunction(&found->function, found->kernel),
+                         found->name, error);
+}
+
+/* Asks for more shared memory than any launch before took. What is given unasked is 48 KiB less the
+ * kernel's own arrays (CUDA C++ Programming Guide, 20.7). */
+static ls_status ask_for_shared(const ls_cuda_stream *stream, ls_cuda_found *found, uint32_t shared,
+                                ls_error *error) {
+  const ls_cuda_context *on = stream->on;
+  if (shared <= found->shared) return LS_OK;
+  LS_TRY(ls_cuda_gpu_did(on,
+                         ls_cuda_opened()->driver.cuKernelSetAttribute(
+                             MAX_DYNAMIC_SHARED, (int)shared, found->kernel, on->gpu.device),
+                         found->name, error));
+  found->shared = shared;
+  return LS_OK;
 }
 
 /* The kernel of a launch. */
@@ -38,8 +45,9 @@ static ls_status find(ls_cuda_stream *stream, const ls_cuda_launch *launch, CUfu
     if (slot->name[0] && strcmp(slot->name, name) != 0) continue;
     if (!slot->function) {
       memcpy(slot->name, name, sizeof name);
-      LS_TRY(load(stream, slot, launch->shared_bytes, error));
+      LS_TRY(load(stream, slot, error));
     }
+    LS_TRY(ask_for_shared(stream, slot, launch->shared_bytes, error));
     *function = slot->function;
     return LS_OK;
   }
@@ -88,8 +96,10 @@ static ls_status run(ls_op_kind kind, const ls_kernel_args *args, ls_error *erro
 LS_OPS(BODY)
 
 #define ENTRY(NAME, text) run_##NAME,
-static const ls_kernel_table kernels = {
-    .name = "cuda", .kernel = {LS_OPS(ENTRY)}, .wants = ls_cuda_attention_wants};
+static const ls_kernel_table kernels = {.name = "cuda",
+                                        .kernel = {LS_OPS(ENTRY)},
+                                        .wants = ls_cuda_attention_wants,
+                                        .joins_bias = true};
 
 void ls_cuda_fill_kernels(ls_kernel_table *table) {
   *table = kernels;

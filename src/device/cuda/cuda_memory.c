@@ -246,6 +246,12 @@ static void unpin(void *base) {
   (void)driver()->cuMemHostUnregister(base);
 }
 
+static int64_t used(void) {
+  size_t left, total;
+  if (!ls_cuda_here() || driver()->cuMemGetInfo_v2(&left, &total)) return -1;
+  return (int64_t)(total - left);
+}
+
 const ls_memory_calls ls_cuda_memory = {.reserve = reserve,
                                         .import = import,
                                         .release = release,
@@ -254,4 +260,5 @@ const ls_memory_calls ls_cuda_memory = {.reserve = reserve,
                                         .copy = copy_within,
                                         .clear = clear,
                                         .pin = pin,
-                                        .unpin = unpin};
+                                        .unpin = unpin,
+                                        .used = used};

@@ -10,6 +10,7 @@
 #include "support/stand_in/stand_in.h"
 
 enum { WRONG = 7, NOT_SUPPORTED = 15 }; /* CUBLAS_STATUS_INVALID_VALUE, _NOT_SUPPORTED */
+enum { EPILOGUE = 7, BIAS_POINTER = 8, ADD_BIAS = 4 };
 enum { BF16 = 14, FP16 = 2, FP32 = 0, COMPUTE_FP32 = 68 };
 
 /* Its names of types as the numbers that stand-ins share. */
@@ -19,6 +20,8 @@ static stand_in_type type_of(cublasEnum type) {
 
 struct cublasLtMatmulDescOpaque {
   int transposed[2];
+  uint32_t epilogue; /* 0: none was set */
+  const void *bias;
 };
 
 struct cublasLtMatrixLayoutOpaque {
@@ -56,6 +59,14 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t product) {
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product, cublasEnum attribute,
                                               const void *value, size_t bytes) {
   int32_t set;
+  if (attribute == EPILOGUE && bytes == sizeof product->epilogue) {
+    memcpy(&product->epilogue, value, bytes);
+    return product->epilogue == ADD_BIAS ? 0 : NOT_SUPPORTED;
+  }
+  if (attribute == BIAS_POINTER && bytes == sizeof product->bias) {
+    memcpy(&product->bias, value, bytes);
+    return 0;
+  }
   if (attribute < 3 || attribute > 4 || bytes != sizeof set) return WRONG;
   memcpy(&set, value, sizeof set);
   if (set != 0 && set != 1) return NOT_SUPPORTED;
@@ -133,7 +144,7 @@ typedef struct multiplication {
   struct cublasLtMatrixLayoutOpaque a, b, d;
   int transposed[2];
   float alpha, beta;
-  const void *left, *right;
+  const void *left, *right, *bias;
   void *result;
 } multiplication;
 
@@ -162,7 +173,8 @@ static CUresult multiply(void *data) {
       for (int i = 0; i < 8; i++) sum += sums[i];
       const int64_t at = (int64_t)(c * (uint64_t)m->d.stride + r);
       const float before = m->beta ? m->beta * number_at(m->result, type_of(m->d.type), at) : 0;
-      put_number(m->result, type_of(m->d.type), at, m->alpha * sum + before);
+      const float added = m->bias ? number_at(m->bias, type_of(m->d.type), (int64_t)r) : 0;
+      put_number(m->result, type_of(m->d.type), at, m->alpha * sum + before + added);
     }
   }
   free(left);
@@ -185,7 +197,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
           dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "stand_in_enqueue");
   const sides of = sides_of(product, a_layout, b_layout, c_layout, d_layout);
   if (!handle || !enqueue || !of.rows || c != d || !algo || !algo->data[0] || !is_aligned(a) ||
-      !is_aligned(b) || !is_aligned(d) || (bytes && (size_t)workspace % 256))
+      !is_aligned(b) || !is_aligned(d) || (product->epilogue && !is_aligned(product->bias)) ||
+      (bytes && (size_t)workspace % 256))
     return WRONG;
   multiplication made = {.of = of,
                          .a = *a_layout,
@@ -194,6 +207,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
                          .transposed = {product->transposed[0], product->transposed[1]},
                          .left = a,
                          .right = b,
+                         .bias = product->epilogue ? product->bias : NULL,
                          .result = d};
   memcpy(&made.alpha, alpha, sizeof made.alpha);
   memcpy(&made.beta, beta, sizeof made.beta);

@@ -643,7 +643,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, voi
                           void **extra) {
   STAND_IN_CONTEXT();
   CUkernel kernel = (CUkernel)function;
-  const unsigned most = kernel->shared > 48 << 10 ? (unsigned)kernel->shared : 48u << 10;
+  /* Unasked it is 48 KiB less the kernel's own arrays, which are not known here. */
+  const unsigned most = kernel->shared ? (unsigned)kernel->shared : 32u << 10;
   if (extra || config->numAttrs || !config->gridDimX || !config->gridDimY || !config->gridDimZ ||
       config->gridDimY > 65535 || config->gridDimZ > 65535 || !config->blockDimX ||
       config->blockDimX * config->blockDimY * config->blockDimZ > 1024 ||
