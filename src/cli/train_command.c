@@ -181,8 +181,9 @@ static void print_peak(void *context, const ls_peak *peak) {
   const printer *self = context;
   ls_progress_note(self->progress, "MFU: share of %.1f GFLOP/s, %s; the median product now: %.1f",
                    1e-9 * peak->flops_per_s,
-                   peak->measured_now ? "the best of products as the run began"
-                                      : "the best that lockstep bench has kept",
+                   peak->of_sheet       ? "the devices' data sheet"
+                   : peak->measured_now ? "the best of products as the run began"
+                                        : "the best that lockstep bench has kept",
                    1e-9 * peak->usual);
 }
 

@@ -166,6 +166,7 @@ typedef struct ls_peak {
   double flops_per_s;
   double usual;     /* the median of the products that were measured now */
   int measured_now; /* ranks of which that is more than what is kept */
+  bool of_sheet;    /* it is the devices' data sheet's, as is usual of GPUs */
 } ls_peak;
 
 /* What a rank does in products, alone and beside the others. Of single ones a neighbour that is
@@ -183,13 +184,14 @@ typedef struct ls_products {
 /* The peak of all ranks, who measured at once. */
 ls_peak ls_peak_of(const ls_products *every, int ranks);
 
-/* What share of the peak a rate is. A rate above it is the peak from then on: what was measured,
- * was measured beside other work. */
+/* What share of the peak a rate is. A rate above one that was measured is the peak from then on: it
+ * was measured beside other work. NAN above a data sheet's: the time is of more than one step. */
 double ls_peak_share(ls_peak *peak, double flops_per_s);
 
-/* For each rank what `lockstep bench` has kept of its machine or, where that is less (it may have
- * run beside other work), what products reach now while all ranks do the same (ls_products), which
- * takes about 0.1 s. All ranks get the same. Collective: all ranks. */
+/* What the data sheet says of each device, where it is known; else for each rank what `lockstep
+ * bench` has kept of its machine or, where that is less (it may have run beside other work), what
+ * products reach now while all ranks do the same (ls_products), which takes about 0.1 s. All ranks
+ * get the same. Collective: all ranks. */
 LS_CHECKED ls_status ls_session_peak(const ls_session *session, ls_rank *rank, ls_peak *peak,
                                      ls_error *error);
 

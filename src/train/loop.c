@@ -71,8 +71,10 @@ static bool scales_loss(const trainer *self) {
   return self->of->session->layout.compute == LS_F16;
 }
 
-static int64_t resident_bytes(void) {
+/* Of the first rank's device or, where that is the host, of this process. */
+static int64_t bytes_in_use(const ls_session *session) {
   struct rusage usage;
+  if (session->device.memory->used) return session->device.memory->used();
   return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
 }
 
@@ -122,7 +124,7 @@ static ls_status report(trainer *self, double loss, double norm, double seconds,
       .tokens_per_second = (double)tokens / seconds,
       .tokens_per_second_per_device = (double)tokens / seconds / session->devices,
       .mfu = ls_peak_share(&self->peak, session->programs[LS_SESSION_STEP]->flops / seconds),
-      .memory_bytes = resident_bytes(),
+      .memory_bytes = bytes_in_use(session),
       .validation_loss = evaluation,
       .validation_interrupted = self->interrupted,
       .validation_lowest = self->best.step == step,
