@@ -34,8 +34,6 @@ set(cuda_codes "compute_80")
 if(cuda_wanted)
   file(GLOB cuda_kernels RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS
     src/device/cuda/kernels/*.cu)
-  file(GLOB cuda_headers CONFIGURE_DEPENDS src/device/cuda/kernels/*.cuh
-    src/device/cuda/kernels/cuda_arguments.h include/lockstep/dtype.h)
   execute_process(COMMAND ${LS_NVCC} --list-gpu-code OUTPUT_VARIABLE nvcc_codes)
   foreach(architecture ${cuda_architectures})
     if(nvcc_codes MATCHES "sm_${architecture}\n")
@@ -54,10 +52,10 @@ foreach(source ${cuda_kernels})
     COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/cuda
     COMMAND sh -c "\"$@\" 2>\"$0\" || { cat \"$0\" >&2; exit 1; }"
       ${CMAKE_BINARY_DIR}/cuda/${name}.log
-      ${LS_NVCC} -std=c++17 -O3 --resource-usage -fatbin -Xfatbin -compress-all
+      ${LS_NVCC} -std=c++17 -O3 --resource-usage -fatbin -MD -MF ${target}.d -Xfatbin -compress-all
       "-gencode=arch=compute_80,code=[${cuda_codes}]" -I${CMAKE_SOURCE_DIR}/src
       -I${CMAKE_SOURCE_DIR}/include -o ${target} ${CMAKE_SOURCE_DIR}/${source}
-    DEPENDS ${CMAKE_SOURCE_DIR}/${source} ${cuda_headers}
+    DEPENDS ${CMAKE_SOURCE_DIR}/${source} DEPFILE ${target}.d
     COMMENT "Building CUDA kernels of ${source}" VERBATIM)
   lockstep_embed(${target} ls_module_${name} library_sources)
   string(APPEND cuda_declarations
