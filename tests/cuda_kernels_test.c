@@ -52,6 +52,65 @@ static void make_cells(op_case *c) {
   for (int i = 0; i < c->outputs; i++) c->out[i] = cell_of(7);
 }
 
+/* Of several experts; a token may have one twice, which the reference takes once. */
+static void make_route_bwd(op_case *c) {
+  make_route(c);
+  const operand logits = c->in[c->kind == LS_OP_ROUTE_BWD];
+  const int64_t experts = logits.valid[1], tokens = logits.valid[0];
+  const int64_t chosen = 1 + random_below(experts < 40 ? experts : 40);
+  c->kind = LS_OP_ROUTE_BWD;
+  c->inputs = 4, c->outputs = 1, c->no_add = false;
+  c->in[0] = vector_of(SUMS, tokens * chosen), c->in[1] = c->out[0] = logits;
+  c->in[2] = matrix_of(tokens, chosen, 0, 0), c->in[3] = vector_of(EXPERTS, tokens * chosen);
+  c->in[2].kind = ROUTED;
+  c->in[3].range = experts;
+  c->floor = 1e-6; /* of one expert alone: 0 */
+}
+
+/* Documents two and two, in sequences of which the last may be cut short. */
+static void make_pairs(op_case *c) {
+  static const ls_op_kind kinds[] = {LS_OP_PAIR_LOSS, LS_OP_PAIR_LOSS_BWD, LS_OP_PAIR_REWARDS,
+                                     LS_OP_COUNT_PAIRS};
+  static const int64_t lengths[] = {1, 5, 64, 200};
+  const int64_t sequence = pick(lengths, 4), tokens = sequence * (1 + random_below(5));
+  const operand sums = vector_of(SUMS, tokens), answers = vector_of(DOUBLES, tokens);
+  operand labels = vector_of(INDEX, tokens);
+  labels.range = random_below(2) ? 1 : 100;
+  c->kind = kinds[random_below(4)];
+  c->attributes.sequence = sequence;
+  c->attributes.dpo_beta = 0.3;
+  c->attributes.smoothing = random_below(2) ? 0.1 : 0;
+  const int at = cuda_pair_labels(c->kind);
+  c->in[at] = labels, c->in[at + 1] = vector_of(INDEX, tokens);
+  c->inputs = at + 2, c->outputs = 1;
+  c->out[0] = cell_of(2.5);
+  switch (c->kind) {
+    case LS_OP_PAIR_LOSS:
+      c->inputs = 6, c->outputs = 2, c->no_add = true;
+      c->in[0] = sums, c->in[1] = vector_of(POSITIVE, tokens), c->in[2] = sums;
+      c->in[5] = c->out[1] = answers;
+      break;
+    case LS_OP_PAIR_LOSS_BWD:
+      c->inputs = 4;
+      c->in[0] = answers, c->in[3] = cell_of(0.25), c->out[0] = sums;
+      break;
+    case LS_OP_PAIR_REWARDS:
+      c->outputs = 3;
+      c->in[0] = answers, c->out[1] = cell_of(-1), c->out[2] = cell_of(3);
+      break;
+    default: break;
+  }
+}
+
+static void make_blocks(op_case *c) {
+  const int64_t rows = any_rows(), blocks = 1 + random_below(6), pad = random_below(3);
+  c->kind = LS_OP_DEQUANTIZE;
+  c->inputs = c->outputs = 1, c->no_add = true;
+  c->in[0] = matrix_of(rows, blocks, 1, random_below(2));
+  c->in[0].kind = random_below(2) ? NF4_BLOCKS : INT8_BLOCKS;
+  c->out[0] = matrix_of(rows, blocks * LS_BLOCK_WEIGHTS, 1, 5 * pad);
+}
+
 /* More columns than a warp's, than a block's registers and, going back, than shared memory takes.
  */
 static void make_wide_norm(op_case *c) {
@@ -60,9 +119,10 @@ static void make_wide_norm(op_case *c) {
 }
 
 static const case_maker makers[] = {
-    make_elementwise, make_norm,   make_headnorm,      make_row,       make_embedding,
-    make_bias_db,     make_rope,   make_cross_entropy, make_optimizer, make_move,
-    make_rope_table,  make_tokens, make_cells};
+    make_elementwise, make_norm,      make_headnorm,      make_row,       make_embedding,
+    make_bias_db,     make_rope,      make_cross_entropy, make_optimizer, make_move,
+    make_rope_table,  make_tokens,    make_cells,         make_blocks,    make_pairs,
+    make_route,       make_route_bwd, make_routed,        make_grouped};
 
 enum { MAKERS = sizeof makers / sizeof *makers };
 
@@ -125,18 +185,16 @@ static void test_held_norms(void **state) {
 }
 
 /* Products are the library's, and tokens lie in their order. All other ops have kernels of their
- * own, but for those that the facts say it lacks. */
+ * own. */
 static void test_ops_without_kernels(void **state) {
   (void)state;
   static const ls_op_kind without[] = {LS_OP_LINEAR,         LS_OP_LINEAR_DX, LS_OP_LINEAR_DW,
                                        LS_OP_RING_ATTENTION, LS_OP_RING_END,  LS_OP_RING_BWD,
                                        LS_OP_RING_END_BWD};
-  const ls_device_facts facts = cuda_facts();
   for (int k = 0; k < LS_OP_COUNT; k++) {
     bool expected = true;
     for (size_t w = 0; w < sizeof without / sizeof *without; w++)
       expected &= without[w] != (ls_op_kind)k;
-    expected &= !facts.lacks.has[k];
     if (ls_cuda_serves((ls_op_kind)k) != expected)
       fail_msg("%s has %s", ls_op_name((ls_op_kind)k), expected ? "no kernel" : "a kernel");
   }

@@ -17,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "base/blocks.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/vector_table.h"
 
@@ -38,6 +39,9 @@ typedef enum operand_kind {
   CELL,        /* a double */
   ROUTED,      /* int32: each number below the count of them once */
   EXPERTS,     /* int32 from 0 to `range` - 1, sorted, without every third */
+  DOUBLES,     /* normal numbers, fp64 always */
+  NF4_BLOCKS,  /* of quantised weights */
+  INT8_BLOCKS,
 } operand_kind;
 
 typedef struct operand {
@@ -130,8 +134,11 @@ static inline ls_dtype dtype_of(const operand *o, ls_dtype compute) {
     case ROUTED:
     case EXPERTS:
     case INDEX: return LS_I32;
+    case DOUBLES:
     case CELL: return LS_F64;
     case NARROW_SUMS: return LS_BF16;
+    case NF4_BLOCKS: return LS_NF4;
+    case INT8_BLOCKS: return LS_INT8;
     default: return LS_F32;
   }
 }
@@ -151,9 +158,24 @@ static inline int32_t index_at(const operand *o, int64_t i) {
   return (int32_t)(expert % 3 == 1 ? expert - 1 : expert);
 }
 
+/* Blocks of normal numbers; scales that are not numbers, where there are none. */
+static inline void *blocks_make(const operand *o, ls_dtype dtype) {
+  const size_t bytes = ls_dtype_bytes(dtype);
+  char *data = bytes_of((size_t)stored_count(o) * bytes);
+  memset(data, 0xff, (size_t)stored_count(o) * bytes);
+  for (int64_t i = 0; i < stored_count(o); i++) {
+    if (i / o->dims[1] >= o->valid[0] || i % o->dims[1] >= o->valid[1]) continue;
+    float weights[LS_BLOCK_WEIGHTS];
+    for (int w = 0; w < LS_BLOCK_WEIGHTS; w++) weights[w] = random_normal();
+    ls_blocks_quantise(dtype, weights, 1, data + (size_t)i * bytes);
+  }
+  return data;
+}
+
 /* Memory of an operand: values where they exist, zero in columns that do not, NaN in rows that do
  * not. `garbage`: values that must be overwritten, in all columns. */
 static inline void *operand_make(const operand *o, ls_dtype dtype, bool garbage) {
+  if (ls_dtype_numbers(dtype) > 1) return blocks_make(o, dtype);
   const int64_t columns = o->ndim > 1 ? o->dims[1] : 1;
   const int64_t valid_columns = o->ndim > 1 ? o->valid[1] : 1;
   char *data = bytes_of((size_t)stored_count(o) * ls_dtype_bytes(dtype));
@@ -164,7 +186,7 @@ static inline void *operand_make(const operand *o, ls_dtype dtype, bool garbage)
     if (o->kind == SIGNED && random_below(2)) value = -value;
     if (padding && !garbage) value = 0;
     if (absent) value = NAN;
-    const double cell = o->value;
+    const double cell = o->kind == DOUBLES ? (double)value : o->value;
     const int32_t index = absent ? 1 << 30 : index_at(o, i);
     void *place = data + (size_t)i * ls_dtype_bytes(dtype);
     switch (dtype) {
@@ -185,8 +207,8 @@ static inline ls_dtype reference_dtype(ls_dtype dtype) {
 static inline void *reference_copy(const operand *o, ls_dtype dtype, const void *data) {
   const ls_dtype wide = reference_dtype(dtype);
   void *copy = bytes_of((size_t)stored_count(o) * ls_dtype_bytes(wide));
-  if (dtype == LS_I32) {
-    memcpy(copy, data, (size_t)stored_count(o) * sizeof(int32_t));
+  if (dtype == wide) {
+    memcpy(copy, data, (size_t)stored_count(o) * ls_dtype_bytes(dtype));
   } else {
     ls_convert(copy, wide, data, dtype, stored_count(o));
   }
@@ -221,7 +243,8 @@ static inline void attention_prepare(const op_case *c, ls_kernel_args *device,
   ls_reference_kernels(&table, LS_F32);
   ls_kernel_args forward = {.attributes = &c->attributes, .inputs = 3, .outputs = 2};
   for (int i = 0; i < 3; i++) forward.in[i] = reference->in[i + 1];
-  if (c->inputs > 6) forward.in[forward.inputs++] = reference->in[6]; /* documents */
+  for (int i = 6; i < c->inputs; i++) /* documents, places, draws */
+    forward.in[forward.inputs++] = reference->in[i];
   for (int i = 0; i < 2; i++) forward.out[i] = reference->in[i + 4];
   ls_error error = {0};
   assert_int_equal(table.kernel[LS_OP_ATTENTION](&forward, &error), LS_OK);

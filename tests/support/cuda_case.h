@@ -62,6 +62,7 @@ static inline double cuda_tolerance(const op_case *c, const variant *v, int outp
   const bool rounds = back || (c->kind == LS_OP_ATTENTION && output == 0);
   if (v->dtype == LS_BF16 && rounds) return back ? 0x1p-7 : 0x1p-8;
   if (v->dtype == LS_F16 && rounds) return back ? 0x1p-9 : 0x1p-10;
+  if (c->kind == LS_OP_DEQUANTIZE && stored == LS_F32) return 0; /* the same bits */
   if (stored == LS_BF16) return 0x1p-8;
   return stored == LS_F16 ? 0x1p-10 : 1e-5;
 }
@@ -120,6 +121,25 @@ static inline void cuda_compare(const op_case *c, const variant *v, const ls_ker
   if (c->kind == LS_OP_CACHED_ATTENTION) caches_compare(c, v, got, wanted);
 }
 
+/* The input that has the labels of pairs, before the positions; -1: the op is not of pairs. */
+static inline int cuda_pair_labels(ls_op_kind kind) {
+  if (kind == LS_OP_PAIR_LOSS) return 3;
+  if (kind == LS_OP_PAIR_LOSS_BWD || kind == LS_OP_PAIR_REWARDS) return 1;
+  return kind == LS_OP_COUNT_PAIRS ? 0 : -1;
+}
+
+/* Documents that begin at random. */
+static inline void cuda_pairs_prepare(const op_case *c, ls_kernel_args *device,
+                                      ls_kernel_args *reference) {
+  const int at = cuda_pair_labels(c->kind) + 1;
+  const int64_t tokens = c->in[at].valid[0], mean = 1 + random_below(40);
+  int32_t *positions = device->in[at].data;
+  for (int64_t n = 0; n < tokens; n++)
+    positions[n] =
+        n % c->attributes.sequence == 0 || random_below(mean) == 0 ? 0 : positions[n - 1] + 1;
+  memcpy(reference->in[at].data, positions, (size_t)tokens * sizeof *positions);
+}
+
 /* `v`: of its threads and workspace nothing is read. */
 static inline void cuda_run_case(const op_case *c, const variant *v) {
   const ls_device_facts facts = native_here() ? native_here()->device.facts : cuda_facts();
@@ -141,6 +161,7 @@ static inline void cuda_run_case(const op_case *c, const variant *v) {
   if (attends && c->in[c->inputs - 1].kind == INDEX) documents_prepare(c, &given, &reference);
   if (c->kind == LS_OP_ATTENTION_BWD) attention_prepare(c, &given, &reference);
   if (c->kind == LS_OP_CACHED_ATTENTION) cached_prepare(c, &given, &reference);
+  if (cuda_pair_labels(c->kind) >= 0) cuda_pairs_prepare(c, &given, &reference);
   for (int i = 0; i < c->outputs; i++) {
     const ls_dtype dtype = dtype_of(&c->out[i], v->dtype);
     const bool shared = c->in_place && i == 0, garbage = !v->accumulate && !c->updates;

@@ -37,18 +37,36 @@ static size_t cached_attention(const ls_kernel_args *args) {
   return (size_t)(32 * q->dims[0] * heads * (args->attributes->head_dim + 2)) * sizeof(float);
 }
 
+/* A weight for each choice; of each 256 choices how many are of each expert, and of all. */
+static size_t route(const ls_kernel_args *args) {
+  enum { TILE = 256 };
+  const int64_t slots = args->out[0].dims[0] * args->out[0].dims[1];
+  return (size_t)(((slots + TILE - 1) / TILE + 1) * args->in[0].dims[1] + slots) * sizeof(int32_t);
+}
+
+/* Sums of each sequence, where operand `labels` has the tokens. */
+static size_t pair_sums(const ls_kernel_args *args, int labels, int sums) {
+  const int64_t length = args->attributes->sequence, tokens = args->in[labels].dims[0];
+  return length <= 0 ? 0 : (size_t)((tokens + length - 1) / length * sums) * sizeof(double);
+}
+
 static size_t workspace(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args) {
   enum { MIB = 1 << 20, SMALL = 1 << 16 };
   switch (kind) {
     case LS_OP_LINEAR:
     case LS_OP_LINEAR_DX:
-    case LS_OP_LINEAR_DW:
+    case LS_OP_LINEAR_DW: return (size_t)(facts->architecture >= 90 ? 32 : 4) * MIB;
     case LS_OP_GROUPED_UP:
     case LS_OP_GROUPED_UP_DX:
     case LS_OP_GROUPED_UP_DW:
     case LS_OP_GROUPED_DOWN:
     case LS_OP_GROUPED_DOWN_DX:
-    case LS_OP_GROUPED_DOWN_DW: return (size_t)(facts->architecture >= 90 ? 32 : 4) * MIB;
+    case LS_OP_GROUPED_DOWN_DW: /* where each expert's rows begin */
+      return (size_t)(args->attributes->experts + 3) * sizeof(int32_t);
+    case LS_OP_ROUTE: return route(args);
+    case LS_OP_PAIR_LOSS: return pair_sums(args, 3, 1);
+    case LS_OP_PAIR_REWARDS: return pair_sums(args, 1, 3);
+    case LS_OP_COUNT_PAIRS: return pair_sums(args, 0, 1);
     case LS_OP_ATTENTION: return SMALL;
     case LS_OP_CACHED_ATTENTION: return cached_attention(args);
     case LS_OP_ATTENTION_BWD: return attention_bwd(facts, args) + SMALL;
@@ -71,17 +89,6 @@ static const ls_device_facts common = {
     .logits_bytes = INT64_C(512) << 20,
     .logits_multiple = 64,
     .queues = &ls_queues_nccl,
-    .lacks = {.has = {[LS_OP_DEQUANTIZE] = true,      [LS_OP_ROUTE] = true,
-                      [LS_OP_ROUTE_BWD] = true,       [LS_OP_DISPATCH] = true,
-                      [LS_OP_DISPATCH_BWD] = true,    [LS_OP_GROUPED_UP] = true,
-                      [LS_OP_GROUPED_UP_DX] = true,   [LS_OP_GROUPED_UP_DW] = true,
-                      [LS_OP_GROUPED_DOWN] = true,    [LS_OP_GROUPED_DOWN_DX] = true,
-                      [LS_OP_GROUPED_DOWN_DW] = true, [LS_OP_WEIGH] = true,
-                      [LS_OP_WEIGH_BWD] = true,       [LS_OP_COMBINE] = true,
-                      [LS_OP_COMBINE_BWD] = true,     [LS_OP_XENT_SUM_EACH] = true,
-                      [LS_OP_XENT_GRAD_EACH] = true,  [LS_OP_PAIR_LOSS] = true,
-                      [LS_OP_PAIR_LOSS_BWD] = true,   [LS_OP_PAIR_REWARDS] = true,
-                      [LS_OP_COUNT_PAIRS] = true}},
     .overlaps = true,
     .flops_per_s = 989e12, /* H100 SXM in bf16: NVIDIA's data sheet */
     .bytes_per_s = 3.35e12,

@@ -96,6 +96,7 @@ typedef struct ls_cuda_cross_entropy {
   float *maxima, *shares, *targets;
   const int32_t *labels;
   const double *scale;
+  const float *each; /* of each token, in its place; NULL: all tokens' */
   int64_t rows, columns, start;
   int32_t add_shares, add_targets, wide;
 } ls_cuda_cross_entropy;
@@ -149,6 +150,59 @@ typedef struct ls_cuda_rank_sum {
   int64_t count;
   int32_t ranks, largest, wide; /* largest: the maximum in place of the sum */
 } ls_cuda_rank_sum;
+
+/* Blocks of quantised weights, as words of 32 bits; see cuda_blocks.cu. */
+typedef struct ls_cuda_weight_blocks {
+  const uint32_t *blocks;
+  ls_cuda_place out;
+  int64_t rows, columns, row_words;
+  int32_t block_words, nf4, wide;
+} ls_cuda_weight_blocks;
+
+/* Pairs of answers; see cuda_pairs.cu. */
+typedef struct ls_cuda_pairs {
+  const int32_t *labels, *positions;
+  const float *largest, *sums, *targets;
+  const double *reference, *scale;
+  double *answers; /* by token, its document's */
+  float *slopes;   /* how often each token's loss counts */
+  double *parts;   /* of each sequence, for each cell */
+  double *cells[3];
+  double beta, smoothing;
+  int64_t tokens, sequence, sequences;
+  int32_t add[3], add_slopes;
+} ls_cuda_pairs;
+
+/* Where tokens go among experts; see cuda_experts.cu. */
+typedef struct ls_cuda_route {
+  ls_cuda_place logits, out; /* out: of their gradient */
+  int32_t *places, *expert_of_row;
+  float *weights, *slot_weights; /* by row; by token and choice */
+  const float *dweights;
+  int32_t *counts, *bases; /* of each tile by expert; where each expert's rows begin */
+  int64_t tokens;
+  int32_t experts, chosen, renormalise, tiles;
+} ls_cuda_route;
+
+/* Rows of tokens to experts and back, and weighed. */
+typedef struct ls_cuda_routed {
+  ls_cuda_place in[2], out;
+  const int32_t *places;
+  const float *numbers; /* by row */
+  float *slopes;        /* of those */
+  int64_t rows, columns;
+  int32_t chosen, wide, add_slopes;
+} ls_cuda_routed;
+
+/* Products of rows of experts; see cuda_group.cuh. */
+typedef struct ls_cuda_grouped {
+  ls_cuda_place a, b, out;
+  const int32_t *experts; /* of each row, rising */
+  int32_t *bounds;        /* held + 3: where each group's rows begin */
+  int64_t rows, matrix_rows, columns, depth;
+  int32_t held, first_expert; /* experts whose matrices the rank has */
+  int32_t wide, out_wide;
+} ls_cuda_grouped;
 
 /* Attention over rows of heads; see cuda_attention.cu. */
 typedef struct ls_cuda_attention {

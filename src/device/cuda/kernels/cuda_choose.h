@@ -42,6 +42,18 @@ ls_status ls_cuda_choose_attention_bwd(ls_op_kind kind, const ls_kernel_args *ar
                                        ls_cuda_launches *launches, ls_error *error);
 ls_status ls_cuda_choose_cached_attention(ls_op_kind kind, const ls_kernel_args *args,
                                           ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_dequantize(ls_op_kind kind, const ls_kernel_args *args,
+                                    ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_pairs(ls_op_kind kind, const ls_kernel_args *args,
+                               ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_route(ls_op_kind kind, const ls_kernel_args *args,
+                               ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_route_bwd(ls_op_kind kind, const ls_kernel_args *args,
+                                   ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_routed(ls_op_kind kind, const ls_kernel_args *args,
+                                ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_grouped(ls_op_kind kind, const ls_kernel_args *args,
+                                 ls_cuda_launches *launches, ls_error *error);
 
 /* The next launch, of the kernel called NAME and SUFFIX, with the one member of its arguments that
  * the caller fills. */

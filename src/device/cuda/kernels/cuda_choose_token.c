@@ -121,11 +121,17 @@ ls_status ls_cuda_choose_embedding(ls_op_kind kind, const ls_kernel_args *args,
   return LS_OK;
 }
 
+static bool makes_sums(ls_op_kind kind) {
+  return kind == LS_OP_XENT_SUM || kind == LS_OP_XENT_SUM_EACH;
+}
+
 static ls_status expect_sums(const ls_kernel_args *args, ls_op_kind kind, ls_error *error) {
-  const int sums_in = kind == LS_OP_XENT_MAX ? 0 : kind == LS_OP_XENT_SUM ? 1 : 2;
+  const int sums_in = kind == LS_OP_XENT_MAX ? 0 : makes_sums(kind) ? 1 : 2;
   for (int i = 0; i < sums_in; i++)
     LS_TRY(ls_cuda_expect(&args->in[1 + i], LS_F32, "a token's sum", error));
   if (sums_in > 0) LS_TRY(ls_cuda_expect(&args->in[1 + sums_in], LS_I32, "the labels", error));
+  if (kind == LS_OP_XENT_GRAD_EACH)
+    LS_TRY(ls_cuda_expect(&args->in[4], LS_F32, "what tokens count", error));
   if (sums_in == 2) return ls_cuda_expect(&args->out[0], args->in[0].dtype, "the gradient", error);
   for (int o = 0; o < args->outputs; o++)
     LS_TRY(ls_cuda_expect(&args->out[o], LS_F32, "a token's sum", error));
@@ -145,7 +151,7 @@ ls_status ls_cuda_choose_cross_entropy(ls_op_kind kind, const ls_kernel_args *ar
                                 .wide = ls_cuda_is_wide(logits)};
   if (kind == LS_OP_XENT_MAX) {
     with.maxima = out->data;
-  } else if (kind == LS_OP_XENT_SUM) {
+  } else if (makes_sums(kind)) {
     name = "ls_xent_sum";
     with.largest = args->in[1].data, with.labels = args->in[2].data;
     with.shares = out->data, with.targets = args->out[1].data;
@@ -153,7 +159,11 @@ ls_status ls_cuda_choose_cross_entropy(ls_op_kind kind, const ls_kernel_args *ar
   } else {
     name = "ls_xent_grad";
     with.largest = args->in[1].data, with.sums = args->in[2].data;
-    with.labels = args->in[3].data, with.scale = args->in[4].data;
+    with.labels = args->in[3].data;
+    if (kind == LS_OP_XENT_GRAD)
+      with.scale = args->in[4].data;
+    else
+      with.each = args->in[4].data;
     with.out = ls_cuda_place_of(out, args->accumulate[0]);
     with.columns = ls_cuda_smaller(logits->valid[1], out->dims[1]);
     with.wide &= ls_cuda_is_wide(out);

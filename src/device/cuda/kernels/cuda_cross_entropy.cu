@@ -52,8 +52,9 @@ __device__ inline void ls_xent_sum_rows(const ls_cuda_cross_entropy &args) {
 // The gradient may be the logits' memory: a thread reads its eight before it writes them.
 template <class T>
 __device__ inline void ls_xent_grad_rows(const ls_cuda_cross_entropy &args) {
-  const float scale = static_cast<float>(*args.scale);
+  const float all = args.each ? 0 : static_cast<float>(*args.scale);
   for (int64_t n = blockIdx.x; n < args.rows; n += gridDim.x) {
+    const float scale = args.each ? args.each[n] : all;
     const T *row = ls_row_of<T>(args.logits, n);
     T *to = ls_row_of<T>(args.out, n);
     const bool counts = args.labels[n] >= 0;

@@ -1,0 +1,65 @@
+// Blocks of quantised weights as matrices (base/blocks.h), with its arithmetic and so its bits.
+// Memory is the floor: a thread writes eight weights and reads their codes, 4 or 8 bytes.
+#include "device/cuda/kernels/cuda_device.cuh"
+
+enum { LS_NF4_VALUES = 16 };
+
+// The 16 numbers of NF4, as ls_nf4_values has them, into shared memory: codes of a warp ask for
+// sixteen words of other banks.
+__device__ inline void ls_nf4_table(float *values) {
+  constexpr float positive[8] = {
+      0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f, 0.33791524171829224f,
+      0.44070982933044434f, 0.5626170039176941f,  0.7229568362236023f,  1.0f};
+  constexpr float negative[8] = {-1.0f,
+                                 -0.6961928009986877f,
+                                 -0.5250730514526367f,
+                                 -0.39491748809814453f,
+                                 -0.28444138169288635f,
+                                 -0.18477343022823334f,
+                                 -0.09105003625154495f,
+                                 0.0f};
+  if (threadIdx.x == 0)
+    for (int i = 0; i < 8; i++) values[i] = negative[i], values[8 + i] = positive[i];
+  __syncthreads();
+}
+
+// Eight weights of a block from the `eighth` eight of its codes on; a block is words of 32 bits, of
+// which the first is its scale.
+__device__ inline ls_pack ls_restore(const uint32_t *block, int eighth, bool nf4,
+                                     const float *values) {
+  const float scale = ls_bits_float(block[0]);
+  ls_pack pack;
+  if (nf4) {
+    const uint32_t codes = block[1 + eighth];
+#pragma unroll
+    for (int i = 0; i < LS_CUDA_PACK; i++)  // of a byte's two, the upper half comes first
+      pack.at[i] = values[codes >> (i / 2 * 8 + (i % 2 ? 0 : 4)) & 15] * scale;
+    return pack;
+  }
+  const float step = scale * (1.0f / 127);
+  const uint32_t codes[2] = {block[1 + 2 * eighth], block[2 + 2 * eighth]};
+#pragma unroll
+  for (int i = 0; i < LS_CUDA_PACK; i++)
+    pack.at[i] = static_cast<float>(static_cast<int8_t>(codes[i / 4] >> i % 4 * 8 & 255)) * step;
+  return pack;
+}
+
+template <class T>
+__device__ inline void ls_dequantize_rows(const ls_cuda_weight_blocks &args) {
+  LS_SHARED(float, values, LS_NF4_VALUES);
+  ls_nf4_table(values);
+  for (int64_t row = blockIdx.y; row < args.rows; row += gridDim.y) {
+    const uint32_t *blocks = args.blocks + row * args.row_words;
+    T *to = ls_row_of<T>(args.out, row);
+    for (int64_t c = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * LS_CUDA_PACK;
+         c < args.out.stride; c += static_cast<int64_t>(gridDim.x) * blockDim.x * LS_CUDA_PACK) {
+      ls_pack pack = {};
+      if (c < args.columns)
+        pack = ls_restore(blocks + c / LS_BLOCK_WEIGHTS * args.block_words,
+                          static_cast<int>(c % LS_BLOCK_WEIGHTS) / LS_CUDA_PACK, args.nf4, values);
+      ls_store(to + c, pack, ls_at_most_pack(args.out.stride - c), args.wide, false);
+    }
+  }
+}
+
+LS_KERNELS(ls_dequantize, ls_cuda_weight_blocks, 256, ls_dequantize_rows)

@@ -1,0 +1,127 @@
+// Pairs of answers: of a rank's sequences the documents, two and two (device/reference/pairs.c). A
+// warp has a sequence, and goes through its documents in order; what is summed over pairs is one
+// number a sequence, and then added up in their order.
+#include "device/cuda/kernels/cuda_device.cuh"
+
+// log(1 + exp(x))
+__device__ inline double ls_softplus(double x) {
+  return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
+}
+
+__device__ inline double ls_sigmoid(double x) {
+  return x > 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));
+}
+
+// Where the document that begins at `first` ends. For all lanes, as are the others here.
+__device__ inline int64_t ls_document_end(const ls_cuda_pairs &args, int64_t first, int64_t limit) {
+  for (int64_t from = first + 1; from < limit; from += LS_CUDA_WARP) {
+    const int64_t n = from + threadIdx.x;
+    const uint32_t begins = __ballot_sync(LS_ALL_LANES, n < limit && args.positions[n] == 0);
+    if (begins) return from + __ffs(static_cast<int>(begins)) - 1;
+  }
+  return limit;
+}
+
+__device__ inline bool ls_is_asked(const ls_cuda_pairs &args, int64_t begin, int64_t end) {
+  for (int64_t from = begin; from < end; from += LS_CUDA_WARP) {
+    const int64_t n = from + threadIdx.x;
+    if (__any_sync(LS_ALL_LANES, n < end && args.labels[n] >= 0)) return true;
+  }
+  return false;
+}
+
+// Calls BODY(begin, middle, end) of each pair with labels of a sequence. EACH(begin, end) comes
+// before, of each document.
+template <class EACH, class BODY>
+__device__ inline void ls_each_pair(const ls_cuda_pairs &args, int64_t sequence, EACH each,
+                                    BODY body) {
+  const int64_t first = sequence * args.sequence, beyond = first + args.sequence;
+  const int64_t limit = beyond < args.tokens ? beyond : args.tokens;
+  for (int64_t begin = first; begin < limit;) {
+    const int64_t middle = ls_document_end(args, begin, limit);
+    each(begin, middle);
+    if (middle >= limit) return;  // it is without another
+    const int64_t end = ls_document_end(args, middle, limit);
+    each(middle, end);
+    if (ls_is_asked(args, begin, end)) body(begin, middle, end);
+    begin = end;
+  }
+}
+
+__device__ inline void ls_no_document(int64_t, int64_t) {}
+
+// A document's log-probability beyond the reference's, at each of its tokens.
+__device__ inline void ls_put_answer(const ls_cuda_pairs &args, int64_t begin, int64_t end) {
+  double own = 0, other = 0;  // apart: equal ones leave exactly 0, wherever the reference lies
+  for (int64_t n = begin + threadIdx.x; n < end; n += LS_CUDA_WARP) {
+    if (args.labels[n] < 0) continue;
+    own += static_cast<double>(args.targets[n]) - static_cast<double>(args.largest[n]) -
+           log(static_cast<double>(args.sums[n]));
+    other += args.reference[n];
+  }
+  const double answer = ls_warp_sum(own) - ls_warp_sum(other);
+  for (int64_t n = begin + threadIdx.x; n < end; n += LS_CUDA_WARP) args.answers[n] = answer;
+  __syncwarp();
+}
+
+LS_KERNEL(ls_pair_loss, ls_cuda_pairs, 32) {
+  for (int64_t s = blockIdx.x; s < args.sequences; s += gridDim.x) {
+    double loss = 0;
+    ls_each_pair(
+        args, s, [&](int64_t begin, int64_t end) { ls_put_answer(args, begin, end); },
+        [&](int64_t begin, int64_t middle, int64_t) {
+          const double apart = args.beta * (args.answers[begin] - args.answers[middle]);
+          loss += (1 - args.smoothing) * ls_softplus(-apart) +
+                  (args.smoothing > 0 ? args.smoothing * ls_softplus(apart) : 0);
+        });
+    if (threadIdx.x == 0) args.parts[s] = loss;
+  }
+}
+
+// How often the loss of each token counts.
+LS_KERNEL(ls_pair_loss_bwd, ls_cuda_pairs, 32) {
+  const double scale = *args.scale * args.beta;
+  for (int64_t s = blockIdx.x; s < args.sequences; s += gridDim.x) {
+    if (!args.add_slopes)
+      for (int64_t n = threadIdx.x; n < args.sequence; n += LS_CUDA_WARP)
+        if (s * args.sequence + n < args.tokens) args.slopes[s * args.sequence + n] = 0;
+    __syncwarp();
+    ls_each_pair(args, s, ls_no_document, [&](int64_t begin, int64_t middle, int64_t end) {
+      const double apart = args.beta * (args.answers[begin] - args.answers[middle]);
+      const double each =
+          scale * ((1 - args.smoothing) * ls_sigmoid(-apart) - args.smoothing * ls_sigmoid(apart));
+      for (int64_t n = begin + threadIdx.x; n < end; n += LS_CUDA_WARP)
+        if (args.labels[n] >= 0) args.slopes[n] += static_cast<float>(n < middle ? each : -each);
+    });
+  }
+}
+
+LS_KERNEL(ls_pair_rewards, ls_cuda_pairs, 32) {
+  for (int64_t s = blockIdx.x; s < args.sequences; s += gridDim.x) {
+    double told[3] = {};
+    ls_each_pair(args, s, ls_no_document, [&](int64_t begin, int64_t middle, int64_t) {
+      told[0] += args.beta * args.answers[begin];
+      told[1] += args.beta * args.answers[middle];
+      told[2] += args.answers[begin] > args.answers[middle];
+    });
+    for (int o = 0; o < 3; o++)
+      if (threadIdx.x == 0) args.parts[o * args.sequences + s] = told[o];
+  }
+}
+
+LS_KERNEL(ls_count_pairs, ls_cuda_pairs, 32) {
+  for (int64_t s = blockIdx.x; s < args.sequences; s += gridDim.x) {
+    double count = 0;
+    ls_each_pair(args, s, ls_no_document, [&](int64_t, int64_t, int64_t) { count++; });
+    if (threadIdx.x == 0) args.parts[s] = count;
+  }
+}
+
+// What sequences came to, a warp for each cell.
+LS_KERNEL(ls_pair_sums, ls_cuda_pairs, 32) {
+  double sum = 0;
+  for (int64_t s = threadIdx.x; s < args.sequences; s += LS_CUDA_WARP)
+    sum += args.parts[blockIdx.x * args.sequences + s];
+  sum = ls_warp_sum(sum);
+  if (threadIdx.x == 0) ls_put_cell(args.cells[blockIdx.x], sum, args.add[blockIdx.x]);
+}

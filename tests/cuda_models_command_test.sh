@@ -1,0 +1,94 @@
+#!/bin/sh
+# Models and tasks with ops of their own on GPUs without one, as cuda_command_test.sh has it: frozen
+# weights in blocks, pairs of answers, mixtures of experts. A run ends where the CPU's run of the
+# same file ends. $1: the lockstep program.
+set -u
+. "$(dirname "$0")/support/small_run.sh"
+plain=$lockstep
+stand_in=$(dirname "$lockstep")/tests/stand_in
+[ -e "$stand_in/libcuda.so.1" ] || { echo "skipped: the stand-ins are not built"; exit 77; }
+nm -D "$stand_in/libcuda.so.1" | grep -q cuLaunchKernelEx ||
+  { echo "skipped: no C++ compiler, so no stand-in runs kernels"; exit 77; }
+unset CUDA_HOME VIRTUAL_ENV CUDA_VISIBLE_DEVICES
+
+cat >gpu <<END
+#!/bin/sh
+LD_LIBRARY_PATH="$stand_in" LS_STAND_IN=gpus=4 exec "$plain" "\$@"
+END
+chmod +x gpu
+
+cat >mixtral.json <<'END'
+{"model_type": "mixtral", "vocab_size": 256, "hidden_size": 32, "intermediate_size": 48,
+ "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
+ "num_local_experts": 4, "num_experts_per_tok": 2, "max_position_embeddings": 32}
+END
+cat >qwen.json <<'END'
+{"model_type": "qwen3_moe", "vocab_size": 256, "hidden_size": 32, "intermediate_size": 48,
+ "moe_intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2,
+ "num_key_value_heads": 1, "head_dim": 16, "num_experts": 8, "num_experts_per_tok": 3,
+ "norm_topk_prob": false, "max_position_embeddings": 32}
+END
+cat >llama.json <<'END'
+{"model_type": "llama", "vocab_size": 256, "hidden_size": 128, "intermediate_size": 128,
+ "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+ "max_position_embeddings": 64}
+END
+cat >run.yaml <<'END'
+data: {text: text.txt, tokenizer: bytes, seq_len: 16, validation: 0}
+train: {batch: 4, lr: 1e-3, steps: 4, warmup: 1}
+eval: {every: 0}
+checkpoint: {every: 0}
+END
+
+# same BAND: losses and norms of the gradient of both runs, step by step.
+same() {
+  paste cpu/metrics.jsonl gpu-run/metrics.jsonl | sed 's/[{},"]/ /g' | awk -v band="$1" '
+    { n = 0; delete seen
+      for (i = 1; i < NF; i++) if ($i == "loss" || $i == "grad_norm") seen[n++] = $(i + 2)
+      if (n != 4) next
+      steps++
+      for (k = 0; k < 2; k++) { d = seen[k] / seen[k + 2] - 1; if (d < 0) d = -d; if (d > worst) worst = d } }
+    END { printf "%d steps, worst %.1e\n", steps, worst; exit !(steps == 4 && worst <= band) }'
+}
+# both BAND words...: on the CPU and on GPUs.
+both() {
+  band=$1
+  shift
+  rm -rf cpu gpu-run
+  run 0 train run.yaml out=cpu "$@"
+  lockstep=$work/gpu
+  run 0 train run.yaml out=gpu-run device.kind=cuda "$@"
+  lockstep=$plain
+  found=$(same "$band") || fail "$*: GPUs differ from the CPU: $found"
+  echo "$*: $found"
+}
+
+# Experts: whole, shared out, with other axes; graphs of a step are replayed whatever tokens choose.
+both 5e-6 model=mixtral.json dtype=fp32
+both 5e-6 model=qwen.json dtype=fp32 mesh.dp_shard=2 mesh.ep=2 zero=3
+both 5e-6 model=qwen.json dtype=fp32 mesh.tp=2 recompute=full train.microbatches=2
+both 2e-2 model=mixtral.json dtype=bf16 mesh.dp_shard=2 mesh.ep=2
+both 2e-2 model=qwen.json dtype=fp16
+
+# From a base: adapters beside blocks, and pairs of answers.
+run 0 train run.yaml out=base model=llama.json dtype=fp32 checkpoint.every=4
+base=model=base/checkpoints/step-4
+lora="lora.rank=4 lora.alpha=8"
+both 5e-6 $base dtype=fp32 quantize=nf4 $lora
+both 5e-6 $base dtype=fp32 quantize=int8 $lora mesh.dp_shard=2 zero=3
+both 2e-2 $base dtype=bf16 quantize=nf4 $lora mesh.tp=2
+
+cat >chat.jinja <<'END'
+{%- for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}
+{%- if add_generation_prompt %}<assistant>{% endif %}
+END
+i=0
+while [ $i -lt 40 ]; do
+  echo "{\"prompt\": \"S$i\", \"chosen\": \"$((i * i % 97)).\", \"rejected\": \"No, $i\"}"
+  i=$((i + 1))
+done >pairs.jsonl
+dpo="task=dpo data.text=pairs.jsonl data.template=chat.jinja data.seq_len=128 train.lr=3e-3"
+both 5e-6 $base dtype=fp32 $dpo
+both 5e-6 $base dtype=fp32 $dpo mesh.dp_shard=2 zero=2 $lora
+both 2e-2 $base dtype=bf16 $dpo mesh.tp=2
+echo "$passed runs"
