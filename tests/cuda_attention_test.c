@@ -36,6 +36,88 @@ static void test_attention(void **state) {
                       dtypes[d]);
 }
 
+/* A rank's share of all tokens, or all of them, with probabilities dropped or not. */
+static void run_placed(ls_op_kind kind, int64_t share, int64_t sequences, int64_t head_dim,
+                       ls_dtype dtype) {
+  op_case c = {0};
+  const bool back = kind == LS_OP_ATTENTION_BWD;
+  attention_operands(&c, kind, share, sequences, head_dim, 1 + random_below(2),
+                     1 + random_below(2));
+  const int q = back ? 1 : 0;
+  const int64_t turns = share % 2 ? 1 : 1 + random_below(3), rows = c.in[q].valid[0];
+  c.attributes.turns = turns;
+  c.attributes.sequence = share * turns;
+  operand *const keys[] = {&c.in[q + 1], &c.in[q + 2], &c.out[1], &c.out[2]};
+  for (int i = 0; i < (back ? 4 : 2); i++) keys[i]->dims[0] *= turns, keys[i]->valid[0] *= turns;
+  c.in[q].start[0] = random_below(turns) * rows;
+  c.in[c.inputs++] = vector_of(INDEX, rows);
+  c.in[c.inputs++] = vector_of(INDEX, rows * turns);
+  if (random_below(2)) {
+    c.in[c.inputs] = vector_of(INDEX, rows);
+    c.in[c.inputs++].range = 1 << 30;
+    c.attributes.dropout = 0.3;
+    c.attributes.site = 3;
+  }
+  cuda_run_case(&c, &(variant){.dtype = dtype, .accumulate = random_below(3) == 0});
+}
+
+/* Queries and a block of keys that is `turn` ranks on. */
+static void run_ring(ls_op_kind kind, int64_t share, int64_t sequences, int64_t head_dim,
+                     ls_dtype dtype) {
+  op_case c = {0};
+  attention_operands(&c, LS_OP_ATTENTION, share, sequences, head_dim, 1 + random_below(2),
+                     1 + random_below(2));
+  const int64_t turns = 2 + random_below(3), rows = c.in[0].valid[0], rank = random_below(turns);
+  c.kind = kind;
+  c.attributes.turns = turns;
+  c.attributes.turn = random_below(turns);
+  c.attributes.sequence = share * turns;
+  operand q = c.in[0], kv = c.in[1], values = q, sums = c.out[1], positive;
+  q.start[0] = rank * rows;
+  kv.start[0] = (rank + c.attributes.turn) % turns * rows;
+  values.kind = SUMS;
+  positive = sums, positive.kind = POSITIVE;
+  const operand positions = vector_of(INDEX, rows), places = vector_of(INDEX, turns * rows);
+  c.no_add = kind != LS_OP_RING_BWD;
+  c.floor = 0;
+  if (kind == LS_OP_RING_ATTENTION) {
+    c.inputs = random_below(2) ? 8 : 5, c.outputs = 3;
+    c.in[0] = q, c.in[1] = c.in[2] = kv, c.in[3] = positions, c.in[4] = places;
+    c.in[5] = c.out[0] = values, c.in[6] = sums, c.in[7] = positive;
+    c.out[1] = c.out[2] = sums;
+  } else if (kind == LS_OP_RING_BWD) {
+    c.inputs = 8, c.outputs = 3;
+    c.in[0] = c.in[1] = c.out[0] = q, c.in[2] = c.in[3] = c.out[1] = c.out[2] = kv;
+    c.in[4] = positive, c.in[5] = sums, c.in[6] = positions, c.in[7] = places;
+  } else if (kind == LS_OP_RING_END) {
+    c.inputs = 3, c.outputs = 1;
+    c.in[0] = values, c.in[1] = sums, c.in[2] = positive, c.out[0] = q;
+    c.out[0].kind = COMPUTE;
+  } else {
+    c.inputs = 4, c.outputs = 2;
+    c.in[0] = c.in[1] = q, c.in[2] = sums, c.in[3] = positive, c.out[0] = c.out[1] = sums;
+  }
+  cuda_run_case(&c, &(variant){.dtype = dtype, .accumulate = !c.no_add && random_below(2)});
+}
+
+static void test_places_and_rings(void **state) {
+  (void)state;
+  enum { HEADS = 8, SHARES = 6 };
+  static const int64_t head_dims[HEADS] = {64, 128, 3, 256, 80, 96, 192, 72};
+  static const int64_t shares[SHARES] = {2, 17, 34, 64, 66, 130};
+  static const ls_dtype dtypes[] = {LS_BF16, LS_F16, LS_F32};
+  static const ls_op_kind rings[] = {LS_OP_RING_ATTENTION, LS_OP_RING_BWD, LS_OP_RING_END,
+                                     LS_OP_RING_END_BWD};
+  for (int i = 0; i < HEADS; i++)
+    for (int d = 0; d < 3; d++) {
+      for (int back = 0; back < 2; back++)
+        run_placed(back ? LS_OP_ATTENTION_BWD : LS_OP_ATTENTION, shares[(i + d + back) % SHARES],
+                   1 + (i + d) % 2, head_dims[i], dtypes[d]);
+      const int64_t share = shares[(i + 2 * d) % SHARES];
+      run_ring(rings[(i + d) % 4], share + share % 2, 1 + (i + d) % 2, head_dims[i], dtypes[d]);
+    }
+}
+
 static void test_no_tokens(void **state) {
   (void)state;
   run_attention(LS_OP_ATTENTION, 17, 0, 64, LS_BF16);
@@ -79,7 +161,8 @@ int main(void) {
   random_state = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
   print_message("seed %llu (LS_TEST_SEED)\n", (unsigned long long)random_state);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_attention), cmocka_unit_test(test_no_tokens),
-      cmocka_unit_test(test_cached_attention), cmocka_unit_test(test_what_is_refused)};
+      cmocka_unit_test(test_attention), cmocka_unit_test(test_places_and_rings),
+      cmocka_unit_test(test_no_tokens), cmocka_unit_test(test_cached_attention),
+      cmocka_unit_test(test_what_is_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

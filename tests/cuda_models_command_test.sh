@@ -1,6 +1,7 @@
 #!/bin/sh
-# Models and tasks with ops of their own on GPUs without one, as cuda_command_test.sh has it: frozen
-# weights in blocks, pairs of answers, mixtures of experts. A run ends where the CPU's run of the
+# Models, tasks and layouts with ops of their own on GPUs without one, as cuda_command_test.sh has it:
+# frozen weights in blocks, pairs of answers, mixtures of experts, sequences that are shared out,
+# dropout of attention. A run ends where the CPU's run of the
 # same file ends. $1: the lockstep program.
 set -u
 . "$(dirname "$0")/support/small_run.sh"
@@ -32,6 +33,10 @@ cat >llama.json <<'END'
 {"model_type": "llama", "vocab_size": 256, "hidden_size": 128, "intermediate_size": 128,
  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
  "max_position_embeddings": 64}
+END
+cat >gpt2.json <<'END'
+{"model_type": "gpt2", "vocab_size": 256, "n_embd": 32, "n_layer": 2, "n_head": 2,
+ "n_positions": 32, "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.2}
 END
 cat >run.yaml <<'END'
 data: {text: text.txt, tokenizer: bytes, seq_len: 16, validation: 0}
@@ -69,6 +74,17 @@ both 5e-6 model=qwen.json dtype=fp32 mesh.dp_shard=2 mesh.ep=2 zero=3
 both 5e-6 model=qwen.json dtype=fp32 mesh.tp=2 recompute=full train.microbatches=2
 both 2e-2 model=mixtral.json dtype=bf16 mesh.dp_shard=2 mesh.ep=2
 both 2e-2 model=qwen.json dtype=fp16
+
+# Sequences shared out: keys gathered, heads exchanged, blocks of keys round a ring.
+both 5e-6 model=llama.json dtype=fp32 mesh.cp=2
+both 5e-6 model=llama.json dtype=fp32 mesh.cp=2 context=ring mesh.dp_shard=2 zero=3 recompute=full
+both 2e-2 model=llama.json dtype=bf16 mesh.cp=2 context=ulysses mesh.tp=2
+both 2e-2 model=llama.json dtype=bf16 mesh.cp=4 context=ring
+both 5e-6 model=mixtral.json dtype=fp32 mesh.cp=2 mesh.ep=2
+
+# Dropout drops what it drops elsewhere.
+both 5e-6 model=gpt2.json dtype=fp32 dropout=auto
+both 2e-2 model=gpt2.json dtype=bf16 dropout=auto mesh.tp=2
 
 # From a base: adapters beside blocks, and pairs of answers.
 run 0 train run.yaml out=base model=llama.json dtype=fp32 checkpoint.every=4

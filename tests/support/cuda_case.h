@@ -58,8 +58,9 @@ static inline const char *cuda_launch_all(const ls_cuda_launches *launches, uint
  * of scores, which the products of matrices take in 16 bits (support/cpu_case.h has more). */
 static inline double cuda_tolerance(const op_case *c, const variant *v, int output,
                                     ls_dtype stored) {
-  const bool back = c->kind == LS_OP_ATTENTION_BWD;
-  const bool rounds = back || (c->kind == LS_OP_ATTENTION && output == 0);
+  const bool back = c->kind == LS_OP_ATTENTION_BWD || c->kind == LS_OP_RING_BWD;
+  const bool attends = c->kind == LS_OP_ATTENTION || c->kind == LS_OP_RING_ATTENTION;
+  const bool rounds = back || (attends && output == 0);
   if (v->dtype == LS_BF16 && rounds) return back ? 0x1p-7 : 0x1p-8;
   if (v->dtype == LS_F16 && rounds) return back ? 0x1p-9 : 0x1p-10;
   if (c->kind == LS_OP_DEQUANTIZE && stored == LS_F32) return 0; /* the same bits */
@@ -140,6 +141,43 @@ static inline void cuda_pairs_prepare(const op_case *c, ls_kernel_args *device,
   memcpy(reference->in[at].data, positions, (size_t)tokens * sizeof *positions);
 }
 
+/* The input that has positions, where places follow them; -1: there are none. */
+static inline int cuda_placed_positions(const op_case *c) {
+  if (c->kind == LS_OP_RING_ATTENTION || (c->kind == LS_OP_ATTENTION && c->inputs > 4)) return 3;
+  if (c->kind == LS_OP_RING_BWD || (c->kind == LS_OP_ATTENTION_BWD && c->inputs > 7)) return 6;
+  return -1;
+}
+
+/* A rank has a chunk from the front of each sequence and one from the back; alone it has them in
+ * order, or turned. Documents begin at random. */
+static inline void cuda_places_prepare(const op_case *c, ls_kernel_args *device,
+                                       ls_kernel_args *reference) {
+  const int positions = cuda_placed_positions(c);
+  const int64_t rows = c->in[positions].valid[0], turns = c->attributes.turns;
+  const int64_t sequence = c->attributes.sequence, share = sequence / turns, chunk = share / 2;
+  const bool turned = random_below(2);
+  int32_t *places = device->in[positions + 1].data, *own = device->in[positions].data;
+  int32_t *starts = bytes_of((size_t)(rows * turns) * sizeof *starts);
+  const int64_t mean = 1 + random_below(2 * sequence);
+  for (int64_t p = 0; p < rows * turns; p++)
+    starts[p] = p % sequence == 0 || random_below(mean) == 0 ? (int32_t)p : starts[p - 1];
+  for (int64_t row = 0; row < rows * turns; row++) {
+    const int64_t rank = row / rows, first = row % rows / share * sequence, at = row % share;
+    if (turns == 1)
+      places[row] = (int32_t)(turned ? rows - 1 - row : row);
+    else
+      places[row] =
+          (int32_t)(first + (at < chunk ? rank * chunk + at : sequence - (rank + 2) * chunk + at));
+  }
+  for (int64_t n = 0; n < rows; n++) {
+    const int32_t place = places[c->in[positions == 3 ? 0 : 1].start[0] + n];
+    own[n] = place - starts[place];
+  }
+  free(starts);
+  memcpy(reference->in[positions].data, own, (size_t)rows * sizeof *own);
+  memcpy(reference->in[positions + 1].data, places, (size_t)(rows * turns) * sizeof *places);
+}
+
 /* `v`: of its threads and workspace nothing is read. */
 static inline void cuda_run_case(const op_case *c, const variant *v) {
   const ls_device_facts facts = native_here() ? native_here()->device.facts : cuda_facts();
@@ -158,7 +196,10 @@ static inline void cuda_run_case(const op_case *c, const variant *v) {
                               reference_copy(&c->in[i], dtype, given.in[i].data));
   }
   const bool attends = c->kind == LS_OP_ATTENTION || c->kind == LS_OP_ATTENTION_BWD;
-  if (attends && c->in[c->inputs - 1].kind == INDEX) documents_prepare(c, &given, &reference);
+  if (cuda_placed_positions(c) >= 0)
+    cuda_places_prepare(c, &given, &reference);
+  else if (attends && c->in[c->inputs - 1].kind == INDEX)
+    documents_prepare(c, &given, &reference);
   if (c->kind == LS_OP_ATTENTION_BWD) attention_prepare(c, &given, &reference);
   if (c->kind == LS_OP_CACHED_ATTENTION) cached_prepare(c, &given, &reference);
   if (cuda_pair_labels(c->kind) >= 0) cuda_pairs_prepare(c, &given, &reference);

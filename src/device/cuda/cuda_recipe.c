@@ -37,6 +37,13 @@ static size_t cached_attention(const ls_kernel_args *args) {
   return (size_t)(32 * q->dims[0] * heads * (args->attributes->head_dim + 2)) * sizeof(float);
 }
 
+/* The least and the last place of each 64 queries and keys. */
+static size_t place_ranges(const ls_view *q) {
+  enum { ROWS = 64 };
+  const int64_t tiles = (q[0].dims[0] + ROWS - 1) / ROWS + (q[1].dims[0] + ROWS - 1) / ROWS;
+  return (size_t)(2 * tiles) * sizeof(int32_t);
+}
+
 /* A weight for each choice; of each 256 choices how many are of each expert, and of all. */
 static size_t route(const ls_kernel_args *args) {
   enum { TILE = 256 };
@@ -67,9 +74,13 @@ static size_t workspace(const ls_device_facts *facts, ls_op_kind kind, const ls_
     case LS_OP_PAIR_LOSS: return pair_sums(args, 3, 1);
     case LS_OP_PAIR_REWARDS: return pair_sums(args, 1, 3);
     case LS_OP_COUNT_PAIRS: return pair_sums(args, 0, 1);
-    case LS_OP_ATTENTION: return SMALL;
+    case LS_OP_ATTENTION: return SMALL + (args->inputs > 4 ? place_ranges(&args->in[0]) : 0);
+    case LS_OP_RING_ATTENTION: return place_ranges(&args->in[0]);
+    case LS_OP_RING_BWD: return place_ranges(&args->in[1]);
     case LS_OP_CACHED_ATTENTION: return cached_attention(args);
-    case LS_OP_ATTENTION_BWD: return attention_bwd(facts, args) + SMALL;
+    case LS_OP_ATTENTION_BWD:
+      return attention_bwd(facts, args) + SMALL +
+             (args->inputs > 7 ? place_ranges(&args->in[1]) : 0);
     case LS_OP_LAYERNORM_BWD:
     case LS_OP_RMSNORM_BWD:
     case LS_OP_HEADNORM_BWD:
@@ -90,6 +101,7 @@ static const ls_device_facts common = {
     .logits_multiple = 64,
     .queues = &ls_queues_nccl,
     .overlaps = true,
+    .places = true,
     .flops_per_s = 989e12, /* H100 SXM in bf16: NVIDIA's data sheet */
     .bytes_per_s = 3.35e12,
     .sent_per_s = 450e9,

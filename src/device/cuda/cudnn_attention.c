@@ -33,6 +33,7 @@ bool ls_cudnn_attends(const ls_device_facts *facts, ls_op_kind kind, const ls_ke
   if (!back && kind != LS_OP_ATTENTION) return false;
   if (!is_half(q->dtype) || with->softcap > 0 || with->alibi > 0 || (back && facts->exact))
     return false;
+  if (args->inputs > (back ? 7 : 4)) return false; /* tokens in an order of their own, dropout */
   if (args->inputs > (back ? 6 : 3) && !takes_documents(facts)) return false;
   if (head_dim <= 0 || head_dim % 8 || head_dim > most_head(facts, back) || length <= 1)
     return false;

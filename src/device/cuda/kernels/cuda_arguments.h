@@ -222,4 +222,19 @@ typedef struct ls_cuda_attention {
   float scale, softcap, alibi;
 } ls_cuda_attention;
 
+/* Attention of tokens that have places; see cuda_placed.cuh. `of` has queries as tokens, and of a
+ * ring's blocks the sum as log_sums. */
+typedef struct ls_cuda_placed {
+  ls_cuda_attention of;
+  ls_cuda_place values, largest, sums; /* what blocks before have come to */
+  ls_cuda_place largest_out;
+  ls_cuda_place dots; /* backward: dout . out by token and head */
+  const int32_t *query_places, *key_places, *draws;
+  int32_t *ranges; /* of each 64 queries, and then of each 64 keys: least and last place */
+  int64_t keys, site;
+  uint32_t limit; /* dropout: see device/mask.h; what is kept is multiplied by `kept` */
+  float kept;
+  int32_t ring, begun; /* sums are not divided; and go on */
+} ls_cuda_placed;
+
 #endif

@@ -2,8 +2,6 @@
 // what is the same in all types: dout . out, and attention over a cache.
 #include "device/cuda/kernels/cuda_attention.cuh"
 
-enum { LS_ROW_WARPS = 8, LS_ROW_KEYS = 32, LS_HEAD_PARTS = 256 / LS_CUDA_WARP };
-
 // Rows of a head as fp32 in shared memory, `stride` apart; zeros where there are none.
 __device__ inline void ls_load_heads(const ls_cuda_attention &args, const ls_cuda_place &place,
                                      int64_t sequence, int first, int rows, int head, int stride,
@@ -15,39 +13,6 @@ __device__ inline void ls_load_heads(const ls_cuda_attention &args, const ls_cud
             ? *ls_head_row<float>(place, sequence + first + row,
                                   static_cast<int64_t>(head) * args.head_dim + column)
             : 0;
-  }
-}
-
-__device__ inline float ls_dot_of(const float *a, const float *b, int count) {
-  float sum = 0;
-  for (int c = 0; c < count; c++) sum += a[c] * b[c];
-  return sum;
-}
-
-// sums[p] += weight of row r times its column lane + 32 p, over the 32 rows.
-__device__ inline void ls_add_rows(const ls_cuda_attention &args, float weight, const float *rows,
-                                   int stride, float (&sums)[LS_HEAD_PARTS]) {
-  const int lane = threadIdx.x % LS_CUDA_WARP;
-  for (int r = 0; r < LS_ROW_KEYS; r++) {
-    const float by = __shfl_sync(LS_ALL_LANES, weight, r);
-#pragma unroll
-    for (int p = 0; p < LS_HEAD_PARTS; p++) {
-      const int c = lane + p * LS_CUDA_WARP;
-      if (c < args.head_dim) sums[p] += by * rows[r * stride + c];
-    }
-  }
-}
-
-__device__ inline void ls_put_head(const ls_cuda_attention &args, const ls_cuda_place &to,
-                                   int64_t token, int head, const float (&sums)[LS_HEAD_PARTS],
-                                   float by) {
-  const int lane = threadIdx.x % LS_CUDA_WARP;
-#pragma unroll
-  for (int p = 0; p < LS_HEAD_PARTS; p++) {
-    const int c = lane + p * LS_CUDA_WARP;
-    if (c < args.head_dim)
-      ls_put_any(to, token * to.stride + static_cast<int64_t>(head) * args.head_dim + c,
-                 sums[p] * by);
   }
 }
 

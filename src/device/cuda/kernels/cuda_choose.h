@@ -54,6 +54,17 @@ ls_status ls_cuda_choose_routed(ls_op_kind kind, const ls_kernel_args *args,
                                 ls_cuda_launches *launches, ls_error *error);
 ls_status ls_cuda_choose_grouped(ls_op_kind kind, const ls_kernel_args *args,
                                  ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_placed(ls_op_kind kind, const ls_kernel_args *args,
+                                ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_placed_bwd(ls_op_kind kind, const ls_kernel_args *args,
+                                    ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_ring(ls_op_kind kind, const ls_kernel_args *args,
+                              ls_cuda_launches *launches, ls_error *error);
+
+/* What all attention is given; q, k and v are inputs from `first` on. LS_INTERNAL: heads that are
+ * not whole, or too long. */
+LS_CHECKED ls_status ls_cuda_attention_of(const ls_kernel_args *args, int first,
+                                          ls_cuda_attention *with, ls_error *error);
 
 /* The next launch, of the kernel called NAME and SUFFIX, with the one member of its arguments that
  * the caller fills. */

@@ -24,9 +24,8 @@ static bool head_is_wide(const ls_view *view, int64_t head_dim) {
   return ls_cuda_is_wide(view) && (size_t)head_dim * ls_dtype_bytes(view->dtype) % 16 == 0;
 }
 
-/* What all attention is given; q, k and v are inputs from `first` on. */
-static ls_status attention_of(const ls_kernel_args *args, int first, ls_cuda_attention *with,
-                              ls_error *error) {
+ls_status ls_cuda_attention_of(const ls_kernel_args *args, int first, ls_cuda_attention *with,
+                               ls_error *error) {
   const ls_attributes *attributes = args->attributes;
   const ls_view *q = &args->in[first], *k = q + 1, *v = q + 2;
   const int64_t head_dim = attributes->head_dim;
@@ -101,11 +100,11 @@ static void add_rows(ls_cuda_launches *launches, const char *name, const ls_cuda
 
 ls_status ls_cuda_choose_attention(ls_op_kind kind, const ls_kernel_args *args,
                                    ls_cuda_launches *launches, ls_error *error) {
-  (void)kind;
+  if (args->inputs > 4) return ls_cuda_choose_placed(kind, args, launches, error);
   const char *suffix;
   ls_cuda_attention with;
   LS_TRY(ls_cuda_suffix(args->in[0].dtype, &suffix, error));
-  LS_TRY(attention_of(args, 0, &with, error));
+  LS_TRY(ls_cuda_attention_of(args, 0, &with, error));
   LS_TRY(expect_sequences(&with, error));
   LS_TRY(ls_cuda_expect(&args->out[1], LS_F32, "attention's log-sum-exp", error));
   LS_TRY(expect_made(&args->out[0], args->in[0].dtype, error));
@@ -125,12 +124,12 @@ ls_status ls_cuda_choose_attention(ls_op_kind kind, const ls_kernel_args *args,
 
 ls_status ls_cuda_choose_attention_bwd(ls_op_kind kind, const ls_kernel_args *args,
                                        ls_cuda_launches *launches, ls_error *error) {
-  (void)kind;
+  if (args->inputs > 7) return ls_cuda_choose_placed_bwd(kind, args, launches, error);
   const ls_view *dout = &args->in[0], *out = &args->in[4];
   const char *suffix;
   ls_cuda_attention with;
   LS_TRY(ls_cuda_suffix(dout->dtype, &suffix, error));
-  LS_TRY(attention_of(args, 1, &with, error));
+  LS_TRY(ls_cuda_attention_of(args, 1, &with, error));
   LS_TRY(expect_sequences(&with, error));
   LS_TRY(ls_cuda_expect(out, dout->dtype, "attention's output", error));
   LS_TRY(ls_cuda_expect(&args->in[1], dout->dtype, "attention's queries", error));
@@ -177,7 +176,7 @@ ls_status ls_cuda_choose_cached_attention(ls_op_kind kind, const ls_kernel_args 
   const char *suffix;
   ls_cuda_attention with;
   LS_TRY(ls_cuda_suffix(args->in[0].dtype, &suffix, error));
-  LS_TRY(attention_of(args, 0, &with, error));
+  LS_TRY(ls_cuda_attention_of(args, 0, &with, error));
   LS_TRY(ls_cuda_expect(&args->in[5], LS_I32, "the positions", error));
   for (int i = 0; i < 2; i++)
     LS_TRY(ls_cuda_expect(&args->in[3 + i], args->in[0].dtype, "a cache", error));

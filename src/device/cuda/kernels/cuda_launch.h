@@ -32,6 +32,7 @@ typedef union ls_cuda_arguments {
   ls_cuda_move move;
   ls_cuda_rank_sum rank_sum;
   ls_cuda_attention attention;
+  ls_cuda_placed placed;
   ls_cuda_weight_blocks blocks;
   ls_cuda_pairs pairs;
   ls_cuda_route route;
