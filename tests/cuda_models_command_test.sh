@@ -34,6 +34,8 @@ cat >llama.json <<'END'
  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
  "max_position_embeddings": 64}
 END
+sed 's/"hidden_size": 128, "intermediate_size": 128/"hidden_size": 32, "intermediate_size": 48/
+  s/attention_heads": 4/attention_heads": 2/' llama.json >small.json
 cat >gpt2.json <<'END'
 {"model_type": "gpt2", "vocab_size": 256, "n_embd": 32, "n_layer": 2, "n_head": 2,
  "n_positions": 32, "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.2}
@@ -76,10 +78,10 @@ both 2e-2 model=mixtral.json dtype=bf16 mesh.dp_shard=2 mesh.ep=2
 both 2e-2 model=qwen.json dtype=fp16
 
 # Sequences shared out: keys gathered, heads exchanged, blocks of keys round a ring.
-both 5e-6 model=llama.json dtype=fp32 mesh.cp=2
-both 5e-6 model=llama.json dtype=fp32 mesh.cp=2 context=ring mesh.dp_shard=2 zero=3 recompute=full
+both 5e-6 model=small.json dtype=fp32 mesh.cp=2
+both 5e-6 model=small.json dtype=fp32 mesh.cp=2 context=ring mesh.dp_shard=2 zero=3 recompute=full
 both 2e-2 model=llama.json dtype=bf16 mesh.cp=2 context=ulysses mesh.tp=2
-both 2e-2 model=llama.json dtype=bf16 mesh.cp=4 context=ring
+both 2e-2 model=small.json dtype=bf16 mesh.cp=4 context=ring
 both 5e-6 model=mixtral.json dtype=fp32 mesh.cp=2 mesh.ep=2
 
 # Dropout drops what it drops elsewhere.
@@ -99,11 +101,13 @@ cat >chat.jinja <<'END'
 {%- if add_generation_prompt %}<assistant>{% endif %}
 END
 i=0
-while [ $i -lt 40 ]; do
-  echo "{\"prompt\": \"S$i\", \"chosen\": \"$((i * i % 97)).\", \"rejected\": \"No, $i\"}"
+while [ $i -lt 8 ]; do
+  echo "{\"prompt\": \"S$i\", \"chosen\": \"$((i * i)).\", \"rejected\": \"No, $i\"}"
   i=$((i + 1))
 done >pairs.jsonl
-dpo="task=dpo data.text=pairs.jsonl data.template=chat.jinja data.seq_len=128 train.lr=3e-3"
+run 0 train run.yaml out=base-small model=small.json dtype=fp32 checkpoint.every=4
+base=model=base-small/checkpoints/step-4
+dpo="task=dpo data.text=pairs.jsonl data.template=chat.jinja data.seq_len=64 train.batch=2 train.lr=3e-3"
 both 5e-6 $base dtype=fp32 $dpo
 both 5e-6 $base dtype=fp32 $dpo mesh.dp_shard=2 zero=2 $lora
 both 2e-2 $base dtype=bf16 $dpo mesh.tp=2
