@@ -132,6 +132,8 @@ static void test_bias_db(void **state) {
 static void test_rope(void **state) {
   (void)state;
   run_made(make_rope, 10);
+  run_made(make_rope_columns, 10);
+  run_made(make_heads, 30);
 }
 
 static void test_cross_entropy(void **state) {

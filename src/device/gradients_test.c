@@ -46,6 +46,8 @@ static int64_t label_size(const subject *s, char label) {
     case 'g': return draw(s, 'g', 1, 2) * head_dim;
     case 'r': return draw(s, 'r', 1, 3);
     case 'h': return draw(s, 'h', 1, 2) * head_dim;
+    case 'w': return draw(s, 'h', 1, 2) * draw(s, 'c', 4, 9);
+    case 'p': return draw(s, 'p', 1, 5);
     case 'x': return draw(s, 'x', 3, 5);
     case 'j': return draw(s, 'j', 1, 3);
     case 'o': return label_size(s, 'n') * label_size(s, 'j');
@@ -61,6 +63,7 @@ static ls_attributes attributes_of(const subject *s) {
                          .kv_heads = draw(s, 'g', 1, 2),
                          .heads = draw(s, 'g', 1, 2) * draw(s, 'r', 1, 3),
                          .columns = draw(s, 'c', 4, 9),
+                         .rope_neighbours = s->seed / 2 % 2,
                          .experts = draw(s, 'x', 3, 5),
                          .renormalise = s->seed % 2,
                          .window = s->seed / 6 % 3 == 0 ? draw(s, 'w', 1, 6) : 0,
@@ -120,8 +123,8 @@ static void make_op(subject *s) {
   for (int i = 0; i < LS_MAX_INPUTS; i++) inputs[i].index = -1;
   const int count = labels.inputs - (int)draw(s, '?', 0, labels.optional);
   for (int i = 0; i < count; i++) inputs[i] = make_input(s, i, &labels.in[i], &attributes);
-  const int64_t extra[LS_MAX_DIMS] = {label_size(s, 'o'),
-                                      label_size(s, s->kind == LS_OP_ROUTE ? 'j' : 'm')};
+  const char second = s->kind == LS_OP_ROUTE ? 'j' : s->kind == LS_OP_HEADS ? 'w' : 'm';
+  const int64_t extra[LS_MAX_DIMS] = {label_size(s, 'o'), label_size(s, second)};
   const int index = ls_graph_node(s->graph, s->kind, &attributes, inputs, LS_MAX_OUTPUTS, extra);
   const ls_node *node = &s->graph->nodes.items[index];
   for (int o = 0; o < labels.outputs; o++) {

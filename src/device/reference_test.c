@@ -105,6 +105,8 @@ static int64_t label_size(uint64_t seed, char label) {
     case 'g': return draw(seed, 'g', 1, 3) * head_dim;
     case 'r': return draw(seed, 'r', 1, 3);
     case 'h': return draw(seed, 'h', 1, 4) * head_dim;
+    case 'w': return draw(seed, 'h', 1, 4) * draw(seed, 'c', 4, 90);
+    case 'p': return draw(seed, 'p', 1, 12);
     case 'l': return tokens + draw(seed, 't', 0, 4);
     case 'v': return draw(seed, 'v', 2, 30);
     case 'x': return draw(seed, 'x', 3, 6);
@@ -117,7 +119,7 @@ static int64_t label_size(uint64_t seed, char label) {
 
 /* Rows of any kind are padded, columns where the row lets them be cut; heads are always whole. */
 static int64_t label_padding(const kernel_case *test, const char *label) {
-  if (!test->padded || (label[1] && label[0] != 'b') || strchr("1grhd", label[0])) return 0;
+  if (!test->padded || (label[1] && label[0] != 'b') || strchr("1grhdw", label[0])) return 0;
   const char *shardable = ls_op_row(test->kind)->shardable;
   if (!strchr("nble", label[0]) && !(shardable && strchr(shardable, label[0]))) return 0;
   return draw(test->seed, (char)(label[0] + 1), 1, 9);
@@ -280,8 +282,12 @@ static void add_options(kernel_case *test) {
     attributes->rope_scale = seed % 2 ? 1.25 : 0;
   }
   /* One wide head of which the first columns are turned. */
-  if ((test->kind == LS_OP_ROPE || test->kind == LS_OP_ROPE_BWD) && seed % 2)
-    attributes->head_dim = label_size(seed, 'h');
+  if ((test->kind == LS_OP_ROPE || test->kind == LS_OP_ROPE_BWD) && seed % 2) {
+    const int64_t turned = label_size(seed, 'd'), head_dim = label_size(seed, 'h');
+    attributes->head_dim = head_dim;
+    attributes->rope_neighbours = seed / 2 % 2;
+    attributes->rope_first = draw(seed, 'f', 0, head_dim - turned);
+  }
 }
 
 static void make_case(kernel_case *test, ls_op_kind kind, ls_dtype dtype, uint64_t seed,

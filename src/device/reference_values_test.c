@@ -126,6 +126,58 @@ static void routes_are_the_largest_logits(void **state) {
   }
 }
 
+/* Two heads of two columns become heads of four, with one column that both share; and of one. */
+static void heads_have_their_own_columns_then_what_is_shared(void **state) {
+  (void)state;
+  double x[] = {1, 2, 3, 4}, shared[] = {9}, wide[8], narrow[2], dx[4], dshared[1];
+  double dwide[] = {1, 2, 10, 4, 5, 6, 20, 8};
+  const ls_attributes to_four = {.head_dim = 2, .columns = 4},
+                      to_one = {.head_dim = 2, .columns = 1};
+  call(&(ls_kernel_args){.attributes = &to_four,
+                         .inputs = 2,
+                         .outputs = 1,
+                         .in = {matrix(x, 1, 4), matrix(shared, 1, 1)},
+                         .out = {matrix(wide, 1, 8)}},
+       LS_OP_HEADS);
+  expect_equal(wide, (double[]){1, 2, 9, 0, 3, 4, 9, 0}, 8, 0);
+  call(&(ls_kernel_args){.attributes = &to_one,
+                         .inputs = 1,
+                         .outputs = 1,
+                         .in = {matrix(x, 1, 4)},
+                         .out = {matrix(narrow, 1, 2)}},
+       LS_OP_HEADS);
+  expect_equal(narrow, (double[]){1, 3}, 2, 0);
+  ls_kernel_args back = {.attributes = &to_four,
+                         .inputs = 1,
+                         .outputs = 1,
+                         .in = {matrix(dwide, 1, 8)},
+                         .out = {matrix(dx, 1, 4)}};
+  call(&back, LS_OP_HEADS_BWD);
+  expect_equal(dx, (double[]){1, 2, 5, 6}, 4, 0);
+  back.out[0] = matrix(dshared, 1, 1);
+  call(&back, LS_OP_HEADS_SHARED_BWD);
+  expect_equal(dshared, (double[]){30}, 1, 0);
+}
+
+/* Columns 1 to 4 of a head of six, by angles of a quarter and an eighth of a turn: as halves, and
+ * as neighbours. */
+static void rope_turns_the_columns_it_is_told(void **state) {
+  (void)state;
+  const double c = sqrt(0.5);
+  double x[] = {1, 2, 3, 4, 5, 6}, table[] = {0, c, 1, c}, y[6];
+  ls_attributes attributes = {.head_dim = 6, .rope_first = 1};
+  const ls_kernel_args args = {.attributes = &attributes,
+                               .inputs = 2,
+                               .outputs = 1,
+                               .in = {matrix(x, 1, 6), matrix(table, 1, 4)},
+                               .out = {matrix(y, 1, 6)}};
+  call(&args, LS_OP_ROPE);
+  expect_equal(y, (double[]){1, -4, (3 - 5) * c, 2, (5 + 3) * c, 6}, 6, 1e-15);
+  attributes.rope_neighbours = 1;
+  call(&args, LS_OP_ROPE);
+  expect_equal(y, (double[]){1, -3, 2, (4 - 5) * c, (5 + 4) * c, 6}, 6, 1e-15);
+}
+
 static void norms_are_their_formulas(void **state) {
   (void)state;
   double x[K], weight[K], bias[K], y[K], mean[1], inverse[1], expected[K];
@@ -718,6 +770,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(linear_is_the_product),
       cmocka_unit_test(routes_are_the_largest_logits),
+      cmocka_unit_test(heads_have_their_own_columns_then_what_is_shared),
+      cmocka_unit_test(rope_turns_the_columns_it_is_told),
       cmocka_unit_test(norms_are_their_formulas),
       cmocka_unit_test(activations_are_their_formulas),
       cmocka_unit_test(embedding_pieces_sum_to_the_whole),

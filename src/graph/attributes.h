@@ -22,7 +22,7 @@ enum { LS_ACTIVATION_COUNT = LS_GELU_ERF + 1 };
   X(int64_t, turns)            /* ring_attention: ranks of the ring; each has T / turns rows */   \
   X(int64_t, experts)          /* grouped products: of how many experts the weights are */        \
   X(int64_t, renormalise)      /* route: 1: weights of the chosen experts sum to 1; 0: of all */  \
-  X(int64_t, columns)          /* row_scale: global count of columns that were summed */          \
+  X(int64_t, columns)          /* row_scale: global count of those summed; heads: of one made */  \
   X(double, epsilon)           /* norms, adamw */                                                 \
   X(double, weight_offset)     /* rmsnorm, headnorm: added to the weights, 1 in Gemma */          \
   X(double, softmax_scale)     /* attention: usually 1/sqrt(head_dim) */                          \
@@ -33,6 +33,8 @@ enum { LS_ACTIVATION_COUNT = LS_GELU_ERF + 1 };
   X(int64_t, site)             /* with dropout: which of the model it is */                       \
   X(double, rope_scale)        /* rope_table: cosines and sines are multiplied by it; 0: not */   \
   X(int64_t, rope_pairs)       /* rope_table: pairs of columns */                                 \
+  X(int64_t, rope_first)       /* rope: columns of a head before those that are turned */         \
+  X(int64_t, rope_neighbours)  /* rope: 1: pairs are columns side by side; 0: of two halves */    \
   X(ls_activation, activation) /* gelu: which; swiglu: of the gate */                             \
   X(double, dpo_beta)          /* pairs: of differences of log-probabilities */                   \
   X(double, smoothing)         /* pair_loss: the share of pairs that are the wrong way round */   \

@@ -64,7 +64,7 @@ static void contribute(differentiator *d, ls_tensor_id to, ls_tensor_id gradient
 }
 
 static bool is_wanted(const differentiator *d, const ls_node *node, char input) {
-  return d->wanted[node->in[input - '0'].index];
+  return input - '0' < node->inputs && d->wanted[node->in[input - '0'].index];
 }
 
 /* What backward reads of forward: the tensor, or where that is always made again another one. */

@@ -279,8 +279,21 @@ ls_tensor_id ls_graph_rope_table(ls_graph *graph, ls_tensor_id positions,
 }
 
 ls_tensor_id ls_graph_rope(ls_graph *graph, ls_tensor_id x, ls_tensor_id table, int64_t head_dim) {
-  return first_output(graph, LS_OP_ROPE, &(ls_attributes){.head_dim = head_dim},
-                      (ls_tensor_id[]){x, table}, NULL);
+  return ls_graph_rope_columns(graph, x, table, &(ls_attributes){.head_dim = head_dim});
+}
+
+ls_tensor_id ls_graph_rope_columns(ls_graph *graph, ls_tensor_id x, ls_tensor_id table,
+                                   const ls_attributes *attributes) {
+  return first_output(graph, LS_OP_ROPE, attributes, (ls_tensor_id[]){x, table}, NULL);
+}
+
+ls_tensor_id ls_graph_heads(ls_graph *graph, ls_tensor_id x, ls_tensor_id shared, int64_t head_dim,
+                            int64_t columns) {
+  const int64_t before = ls_graph_tensor(graph, x)->dims[1];
+  LS_ASSERT(before % head_dim == 0);
+  return first_output(graph, LS_OP_HEADS,
+                      &(ls_attributes){.head_dim = head_dim, .columns = columns},
+                      (ls_tensor_id[]){x, shared}, (int64_t[]){0, before / head_dim * columns});
 }
 
 ls_tensor_id ls_graph_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k, ls_tensor_id v,

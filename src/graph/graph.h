@@ -168,6 +168,14 @@ ls_tensor_id ls_graph_rope_table(ls_graph *graph, ls_tensor_id positions,
                                  const ls_attributes *attributes);
 /* Turns the first columns of each head, as many as the table has; the others stay. */
 ls_tensor_id ls_graph_rope(ls_graph *graph, ls_tensor_id x, ls_tensor_id table, int64_t head_dim);
+/* The same of other columns, or of pairs of neighbours. attributes: head_dim, rope_first,
+ * rope_neighbours. */
+ls_tensor_id ls_graph_rope_columns(ls_graph *graph, ls_tensor_id x, ls_tensor_id table,
+                                   const ls_attributes *attributes);
+/* x [n, heads x head_dim] as heads of `columns`: each has its own columns, then those of `shared`
+ * [n, p], which may be {-1}, then zeros; what is beyond `columns` is left out. */
+ls_tensor_id ls_graph_heads(ls_graph *graph, ls_tensor_id x, ls_tensor_id shared, int64_t head_dim,
+                            int64_t columns);
 /* attributes: sequence, head_dim, kv_heads, softmax_scale; where wanted heads and alibi, window,
  * softcap. Causal. q [n, heads x head_dim]. */
 ls_tensor_id ls_graph_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k, ls_tensor_id v,

@@ -44,6 +44,7 @@ enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 9, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_R
   X(ROW_SCALE, "row_scale")               \
   X(ROPE_TABLE, "rope_table")             \
   X(ROPE, "rope")                         \
+  X(HEADS, "heads")                       \
   X(ATTENTION, "attention")               \
   X(RING_ATTENTION, "ring_attention")     \
   X(RING_END, "ring_end")                 \
@@ -76,6 +77,8 @@ enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 9, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_R
   X(ROW_SQUARES_BWD, "row_squares_bwd")   \
   X(ROW_SCALE_BWD, "row_scale_bwd")       \
   X(ROPE_BWD, "rope_bwd")                 \
+  X(HEADS_BWD, "heads_bwd")               \
+  X(HEADS_SHARED_BWD, "heads_shared_bwd") \
   X(ATTENTION_BWD, "attention_bwd")       \
   X(RING_BWD, "ring_bwd")                 \
   X(RING_END_BWD, "ring_end_bwd")         \

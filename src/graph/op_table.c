@@ -40,9 +40,12 @@ static double ring_bwd_flops(const ls_attributes *attributes, const int64_t *que
   (1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads | 1u << LS_ATTRIBUTE_sequence | \
    1u << LS_ATTRIBUTE_turns)
 
+#define HEADS_DIVIDES (1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_columns)
+
 /* Order of operands is part of the row: kernels and gradients rely on it.
  *
  * n tokens (B x T flattened)   k, m, c features   v vocabulary   h columns of heads
+ * w columns of heads of another size   p columns that heads share
  * g KV heads   r query heads per KV head   d one head's columns   l cache rows   e flat elements
  * b sequences   t queries of one   s keys of one: bt and bs are n, where attention tells them apart
  * x experts   j experts that a token goes to   o routed rows: n x j, those of one expert after
@@ -134,6 +137,14 @@ static const ls_op rows[LS_OP_COUNT] = {
                     .gradients = {{LS_OP_ROPE_BWD, "a1", "0"}},
                     .again = LS_AGAIN_CHEAP,
                     .divides = 1u << LS_ATTRIBUTE_head_dim},
+    /* x in heads of head_dim columns; columns that all heads share -> heads of `columns`: x's own,
+     * then those shared, then zeros, as far as there is room */
+    [LS_OP_HEADS] = {.labels = "n h, n p? -> n w~h",
+                     .shardable = "nh",
+                     .linear = "01",
+                     .gradients = {{LS_OP_HEADS_BWD, "a", "0"}, {LS_OP_HEADS_SHARED_BWD, "a", "1"}},
+                     .again = LS_AGAIN_CHEAP,
+                     .divides = HEADS_DIVIDES},
     /* q, k, v; positions, which count a document's tokens from 0: none sees another document;
      * places, where tokens lie in an order of their own: which token each row is, counted through
      * the microbatch; draws, with dropout of probabilities -> o, log-sum-exp per token and head */
@@ -365,6 +376,16 @@ static const ls_op rows[LS_OP_COUNT] = {
                         .linear = "0",
                         .in_place = 1,
                         .divides = 1u << LS_ATTRIBUTE_head_dim},
+    /* dy -> dx */
+    [LS_OP_HEADS_BWD] = {.labels = "n w -> n h~w",
+                         .shardable = "nw",
+                         .linear = "0",
+                         .divides = HEADS_DIVIDES},
+    /* dy -> the gradient of what heads share: a sum over them */
+    [LS_OP_HEADS_SHARED_BWD] = {.labels = "n w -> n p",
+                                .shardable = "nw",
+                                .linear = "0",
+                                .divides = HEADS_DIVIDES},
     /* do, q, k, v, o, log-sum-exp; positions, places, draws -> dq, dk, dv */
     [LS_OP_ATTENTION_BWD] = {.labels = "bt gr, bt gr, bs g, bs g, bt gr, bt gr/head_dim, bt?, bs?, "
                                        "bt? -> bt gr, bs g, bs g",

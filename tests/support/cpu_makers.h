@@ -259,13 +259,39 @@ static inline void make_rope(op_case *c) {
   static const int64_t head_dims[] = {2, 6, 32, 64, 128, 2048};
   const int64_t rows = any_rows(), head_dim = pick(head_dims, 6), heads = 1 + random_below(5);
   c->kind = random_below(2) ? LS_OP_ROPE : LS_OP_ROPE_BWD;
+  const int64_t turned = random_below(2) ? head_dim : 2 * (1 + random_below(head_dim / 2));
   c->attributes.head_dim = head_dim;
   c->inputs = 2, c->outputs = 1;
   c->in[0] = c->out[0] = matrix_of(rows, heads * head_dim, 1, 0);
-  c->in[1] =
-      matrix_of(rows, random_below(2) ? head_dim : 2 * (1 + random_below(head_dim / 2)), 1, 0);
+  c->in[1] = matrix_of(rows, turned, 1, 0);
   c->in[1].kind = SUMS;
   c->in_place = true;
+}
+
+/* Other columns of each head than the first, or neighbours. */
+static inline void make_rope_columns(op_case *c) {
+  make_rope(c);
+  c->attributes.rope_first = random_below(c->attributes.head_dim - c->in[1].valid[1] + 1);
+  c->attributes.rope_neighbours = random_below(2);
+}
+
+/* Heads made wider, with and without what they share, or narrower. */
+static inline void make_heads(op_case *c) {
+  static const int64_t sizes[] = {1, 6, 64, 129, 1100};
+  static const ls_op_kind kinds[] = {LS_OP_HEADS, LS_OP_HEADS_BWD, LS_OP_HEADS_SHARED_BWD};
+  const int64_t rows = any_rows(), heads = 1 + random_below(5);
+  const int64_t own = pick(sizes, 5), columns = pick(sizes, 5), shared = pick(sizes, 4);
+  const operand x = matrix_of(rows, heads * own, 1, 0), y = matrix_of(rows, heads * columns, 1, 0);
+  c->kind = kinds[random_below(3)];
+  c->attributes.head_dim = own;
+  c->attributes.columns = columns;
+  c->inputs = c->outputs = 1;
+  c->in[0] = c->kind == LS_OP_HEADS ? x : y;
+  c->out[0] = c->kind == LS_OP_HEADS ? y : x;
+  if (c->kind == LS_OP_HEADS_SHARED_BWD) c->out[0] = matrix_of(rows, shared, 1, 0);
+  if (c->kind != LS_OP_HEADS || random_below(3) == 0) return;
+  c->inputs = 2;
+  c->in[1] = matrix_of(rows, shared, 1, 0);
 }
 
 static inline void make_cross_entropy(op_case *c) {

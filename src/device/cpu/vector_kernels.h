@@ -10,6 +10,7 @@ void LS_VECTOR(ls_fill_blocks)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_norm)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_row)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_token)(ls_kernel_table *table);
+void LS_VECTOR(ls_fill_heads)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_loss)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_optimizer)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_attention)(ls_kernel_table *table);

@@ -8,6 +8,7 @@ static void fill(ls_kernel_table *table) {
   LS_VECTOR(ls_fill_norm)(table);
   LS_VECTOR(ls_fill_row)(table);
   LS_VECTOR(ls_fill_token)(table);
+  LS_VECTOR(ls_fill_heads)(table);
   LS_VECTOR(ls_fill_loss)(table);
   LS_VECTOR(ls_fill_optimizer)(table);
   LS_VECTOR(ls_fill_attention)(table);

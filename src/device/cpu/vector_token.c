@@ -251,6 +251,29 @@ LS_INLINE void columns_keep(const ls_kernel_args *args, int64_t row, int64_t at,
   }
 }
 
+/* The same of pairs side by side. */
+LS_INLINE void head_rotate_beside(const ls_kernel_args *args, int64_t row, int64_t first_column,
+                                  int64_t half, float direction) {
+  enum { HALF_PIECE = LS_PIECE / 2 };
+  float in[LS_PIECE], out[LS_PIECE], cosine_buffer[HALF_PIECE], sine_buffer[HALF_PIECE];
+  const ls_view *x = &args->in[0], *angles = &args->in[1], *y = &args->out[0];
+  const bool add = args->accumulate[0];
+  for (int64_t at = 0; at < half; at += HALF_PIECE) {
+    const int64_t count = least(HALF_PIECE, half - at), column = first_column + 2 * at;
+    const float *from = piece_here(x, row, column, 2 * count, in);
+    const float *cosine = piece_here(angles, row, at, count, cosine_buffer);
+    const float *sine = piece_here(angles, row, half + at, count, sine_buffer);
+    float *to = piece_target(y, row, column, 2 * count, add, out);
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) {
+      const float first = from[2 * i], second = from[2 * i + 1], turned = sine[i] * direction;
+      to[2 * i] = first * cosine[i] - second * turned;
+      to[2 * i + 1] = second * cosine[i] + first * turned;
+    }
+    piece_store(y, row, column, 2 * count, add, out);
+  }
+}
+
 typedef struct rotate_work {
   const ls_kernel_args *args;
   float direction;
@@ -262,11 +285,16 @@ static void rotate_turns(const void *work, int part, int64_t begin, int64_t end)
   const ls_kernel_args *args = given->args;
   const ls_view *y = &args->out[0];
   const int64_t head_dim = args->attributes->head_dim, turned = args->in[1].dims[1];
-  const int64_t heads = y->valid[1] / head_dim;
+  const int64_t heads = y->valid[1] / head_dim, before = args->attributes->rope_first;
   for (int64_t row = begin; row < end; row++) {
     for (int64_t head = 0; head < heads; head++) {
-      head_rotate(args, row, head * head_dim, turned / 2, given->direction);
-      columns_keep(args, row, head * head_dim + turned, (head + 1) * head_dim);
+      const int64_t first = head * head_dim + before;
+      if (args->attributes->rope_neighbours)
+        head_rotate_beside(args, row, first, turned / 2, given->direction);
+      else
+        head_rotate(args, row, first, turned / 2, given->direction);
+      columns_keep(args, row, first - before, first);
+      columns_keep(args, row, first + turned, (head + 1) * head_dim);
     }
     row_clear_tail(y, row, args->accumulate[0]);
   }

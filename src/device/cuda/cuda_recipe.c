@@ -100,6 +100,9 @@ static const ls_device_facts common = {
     .logits_bytes = INT64_C(512) << 20,
     .logits_multiple = 64,
     .queues = &ls_queues_nccl,
+    .lacks = {.has = {[LS_OP_HEADS] = true,
+                      [LS_OP_HEADS_BWD] = true,
+                      [LS_OP_HEADS_SHARED_BWD] = true}},
     .overlaps = true,
     .places = true,
     .flops_per_s = 989e12, /* H100 SXM in bf16: NVIDIA's data sheet */
