@@ -97,8 +97,8 @@ for key in vocab_size hidden_size num_hidden_layers num_attention_heads intermed
   for value in NaN -1 0 1000000000000000000 1e400 '"8"'; do config $key $value; done
 done
 for value in NaN -1 1e400; do config rms_norm_eps $value; config rope_theta $value; done
-printf '{"model_type": "deepseek_v3"}' >"$work/config.json"
-train "expected one of bloom, falcon, gemma" "$work/config.json"
+printf '{"model_type": "rwkv"}' >"$work/config.json"
+train "expected one of bloom, deepseek_v2, deepseek_v3, falcon, gemma" "$work/config.json"
 sed 's/{/{"attention_multiplier": 2,/' "$work/good/config.json" >"$work/config.json"
 train "attention_multiplier: found 2; this key is not known" "$work/config.json"
 

@@ -24,6 +24,9 @@ static const struct family_trace {
   int tp;
 } traces[] = {
     {"bloom", 3},
+    {"deepseek-v2-lite", 4},
+    {"deepseek-v3", 4},
+    {"deepseek-v3-halves", 4},
     {"falcon-grouped", 4},
     {"falcon-sequential", 4},
     {"falcon-single", 4},

@@ -186,7 +186,9 @@ static ls_status check_size(const ls_json_object *json, const ls_model_config *c
   const double width = (double)config->width, head_dim = (double)config->head_dim;
   const double heads = 2 * ((double)config->heads + (double)config->kv_heads) * head_dim;
   const double mlps = config->experts ? (double)config->experts : 1;
-  const double layer = width * (heads + mlps * (1 + 3 * (double)config->mlp_width));
+  const double latents = (double)config->latent + (double)config->query_latent;
+  const double layer =
+      width * (heads + mlps * (1 + 3 * (double)config->mlp_width)) + latents * (width + heads);
   const double outside = width * (2 * (double)config->vocabulary + (double)config->positions);
   const double total = (double)config->layers * layer + outside;
   if (total > most_parameters)

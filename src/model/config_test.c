@@ -1,5 +1,6 @@
 /* config.json: every published one of the families reads as its publisher means it; what changes
  * the mathematics and is not built is refused by name; what is written reads back. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -89,18 +90,50 @@ static void llama31_has_its_rope(void **state) {
 
 static void others_are_refused_by_name(void **state) {
   (void)state;
-  static const char *const files[] = {"deepseek-ai--DeepSeek-V3.json"};
-  static const char *const types[] = {"\"deepseek_v3\""};
+  ls_model_config config;
+  ls_error error = {0};
+  assert_int_equal(parse("{\"model_type\": \"rwkv\"}", &config, &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "\"rwkv\"; expected one of bloom, deepseek_v2, deepseek_v3"));
   if (!ls_directory_exists(CONFIGS)) skip();
-  for (int i = 0; i < 1; i++) {
-    ls_model_config config;
-    ls_error error = {0};
-    const char *path = ls_arena_printf(arena, CONFIGS "%s", files[i]);
-    assert_int_equal(ls_model_config_read(arena, path, &config, &error), LS_INPUT);
-    assert_non_null(strstr(error.text, types[i]));
-    assert_non_null(
-        strstr(error.text, "expected one of bloom, falcon, gemma, gemma2, gemma3_text, gpt2, "));
-  }
+  assert_int_equal(
+      ls_model_config_read(arena, CONFIGS "deepseek-ai--DeepSeek-V3.json", &config, &error),
+      LS_INPUT);
+  assert_non_null(strstr(error.text, "n_routed_experts: found 256, in layers from"));
+}
+
+/* Latent attention: its sizes, the columns that attention is given, and the scale of its scores. */
+static void latents_are_read(void **state) {
+  (void)state;
+  ls_model_config config;
+  ls_error error = {0};
+  const char *lite =
+      "{\"model_type\": \"deepseek_v2\", \"n_routed_experts\": null, \"q_lora_rank\": null, "
+      "\"v_head_dim\": 200}";
+  assert_int_equal(parse(lite, &config, &error), LS_OK);
+  assert_int_equal(config.query_latent, 0);
+  assert_int_equal(config.latent, 512);
+  assert_int_equal(config.plain_dim, 128);
+  assert_int_equal(config.rotary_dim, 64);
+  assert_int_equal(config.head_dim, 200);
+  assert_int_equal(config.kv_heads, 32);
+  assert_true(config.rope_neighbours);
+  assert_true(config.softmax_scale == 1 / sqrt(192));
+  /* 128 heads: q_a, q_b, kv_a, kv_b, o and two norms; an MLP of 18432; two norms of the block. */
+  const int64_t attention =
+      7168 * 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 * 128 * 256 + 7168 * 128 * 128 + 1536 + 512;
+  const char *dense =
+      "{\"model_type\": \"deepseek_v3\", \"num_hidden_layers\": 3, \"rope_interleave\": false, "
+      "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 40, \"mscale\": 1.0, "
+      "\"mscale_all_dim\": 1.0, \"original_max_position_embeddings\": 4096}}";
+  assert_int_equal(parse(dense, &config, &error), LS_OK);
+  assert_int_equal(config.query_latent, 1536);
+  assert_int_equal(config.head_dim, 192);
+  assert_false(config.rope_neighbours);
+  assert_true(config.rope_attention_factor == 1);
+  const double grown = 0.1 * log(40) + 1;
+  assert_true(fabs(config.softmax_scale * sqrt(192) / (grown * grown) - 1) < 1e-15);
+  assert_int_equal(ls_model_parameters(&config), 3 * (attention + 3 * 7168 * 18432 + 2 * 7168) +
+                                                     7168 + 2 * INT64_C(7168) * 129280);
 }
 
 /* Experts: their counts, how their weights are made, and what of them is not built. */
@@ -340,6 +373,36 @@ static void refusals_of_the_others(void **state) {
     check_refusals(cases[i].family, &cases[i].one, 1);
 }
 
+/* What latent attention cannot be, and experts, which are not built. */
+static void latents_are_refused(void **state) {
+  (void)state;
+  const struct {
+    const char *family;
+    refusal one;
+  } cases[] = {
+      {"deepseek_v2", {"\"n_routed_experts\": 64", "n_routed_experts: found 64, in layers from"}},
+      {"deepseek_v3",
+       {"\"num_hidden_layers\": 4", "found 256, in layers from first_k_dense_replace 3 on of 4"}},
+      {"deepseek_v3",
+       {"\"n_routed_experts\": null, \"num_key_value_heads\": 8",
+        "num_key_value_heads: found 8; expected 128"}},
+      {"deepseek_v3",
+       {"\"n_routed_experts\": null, \"head_dim\": 128", "head_dim: found 128; expected 64"}},
+      {"deepseek_v3",
+       {"\"n_routed_experts\": null, \"qk_head_dim\": 128",
+        "qk_head_dim: found 128; expected 192"}},
+      {"deepseek_v3",
+       {"\"n_routed_experts\": null, \"qk_rope_head_dim\": 7", "of which 7 columns are turned"}},
+      {"deepseek_v3", {"\"n_routed_experts\": null, \"q_lora_rank\": 0", "q_lora_rank"}},
+      {"deepseek_v3",
+       {"\"n_routed_experts\": null, \"kv_lora_rank\": 100000",
+        "kv_lora_rank: found 100000; expected at most 65536"}},
+      {"deepseek_v3", {"\"n_routed_experts\": null, \"v_head_dim\": 1e18", "v_head_dim"}},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    check_refusals(cases[i].family, &cases[i].one, 1);
+}
+
 /* Published shapes that are not among the files: parameters as their publishers count them. */
 static void published_shapes_count(void **state) {
   (void)state;
@@ -404,6 +467,9 @@ static void published_keys_are_known(void **state) {
       "\"gpt_neox\", \"attention_probs_dropout_prob\": 0, \"hidden_dropout_prob\": 0, "
       "\"rotary_emb_base\": 10000",
       "\"llama\", \"max_sequence_length\": 2048, \"unsloth_fixed\": true",
+      "\"deepseek_v3\", \"n_routed_experts\": null, \"ep_size\": 1, \"scoring_func\": \"sigmoid\", "
+      "\"topk_method\": \"noaux_tc\", \"num_nextn_predict_layers\": 1, \"head_dim\": 64, "
+      "\"qk_head_dim\": 192",
       "\"qwen2\", \"use_mrope\": false, \"max_window_layers\": 21, \"sliding_window\": 32768",
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -418,8 +484,9 @@ static void published_keys_are_known(void **state) {
 static void absurd_sizes_are_refused(void **state) {
   (void)state;
   static const char *const families[] = {
-      "bloom", "falcon", "gemma", "gemma2", "gemma3_text", "gpt2",    "llama",    "mistral",
-      "olmo2", "phi",    "phi3",  "qwen2",  "qwen3",       "smollm3", "gpt_neox", "starcoder2"};
+      "bloom",       "deepseek_v2", "deepseek_v3", "falcon",  "gemma",    "gemma2",
+      "gemma3_text", "gpt2",        "llama",       "mistral", "olmo2",    "phi",
+      "phi3",        "qwen2",       "qwen3",       "smollm3", "gpt_neox", "starcoder2"};
   static const char *const sizes[] = {
       "0", "-1", "1000000000000000000", "1e18", "NaN", "2147483648", "\"8\"", "1.5", "[]"};
   static const char *const keys[] = {"vocab_size", "num_hidden_layers", "num_attention_heads"};
@@ -550,6 +617,8 @@ int main(void) {
       cmocka_unit_test(published_files_parse),
       cmocka_unit_test(llama31_has_its_rope),
       cmocka_unit_test(others_are_refused_by_name),
+      cmocka_unit_test(latents_are_read),
+      cmocka_unit_test(latents_are_refused),
       cmocka_unit_test(mixtures_are_read),
       cmocka_unit_test(missing_keys_take_the_defaults),
       cmocka_unit_test(variants_are_read),

@@ -97,6 +97,7 @@ static ls_tensor_id place_heads(ls_builder *builder, ls_tensor_id x, const char 
 
 static ls_tensor_id attention(ls_builder *builder, ls_tensor_id x) {
   const ls_model_config *config = builder->config;
+  if (config->latent) return ls_builder_latent_attention(builder, x);
   const int64_t q_width = config->heads * config->head_dim;
   const int64_t kv_width = config->kv_heads * config->head_dim;
   const bool bias = config->attention_bias;

@@ -88,10 +88,11 @@ struct ls_family {
   ls_decoder decoder;
 };
 
-extern const ls_family ls_family_bloom, ls_family_falcon, ls_family_gemma, ls_family_gemma2,
-    ls_family_gemma3, ls_family_gpt2, ls_family_gpt_neox, ls_family_llama, ls_family_mistral,
-    ls_family_mixtral, ls_family_olmo2, ls_family_phi, ls_family_phi3, ls_family_qwen2,
-    ls_family_qwen3, ls_family_qwen3_moe, ls_family_smollm3, ls_family_starcoder2;
+extern const ls_family ls_family_bloom, ls_family_deepseek_v2, ls_family_deepseek_v3,
+    ls_family_falcon, ls_family_gemma, ls_family_gemma2, ls_family_gemma3, ls_family_gpt2,
+    ls_family_gpt_neox, ls_family_llama, ls_family_mistral, ls_family_mixtral, ls_family_olmo2,
+    ls_family_phi, ls_family_phi3, ls_family_qwen2, ls_family_qwen3, ls_family_qwen3_moe,
+    ls_family_smollm3, ls_family_starcoder2;
 
 /* The row called `name`; NULL where there is none. */
 const ls_family *ls_family_find(const char *name);
@@ -113,6 +114,9 @@ ls_tensor_id ls_builder_project(ls_builder *builder, ls_tensor_id x, const char 
 /* Causal attention of q, k and v as the layer being built has it, through caches where the mode is
  * decoding. */
 ls_tensor_id ls_builder_attend(ls_builder *builder, ls_tensor_id q, ls_tensor_id k, ls_tensor_id v);
+
+/* Attention whose queries, keys and values are made of narrow latents (latent.c). */
+ls_tensor_id ls_builder_latent_attention(ls_builder *builder, ls_tensor_id x);
 
 /* Whether the layer being built has the bit of layer_kinds. */
 bool ls_builder_layer_has(const ls_builder *builder, int kind);

@@ -35,51 +35,57 @@ enum { LS_LAYER_WINDOW = 1, LS_LAYER_NO_ROPE = 2 };
 
 /* Every number of a model that its mathematics depends on: type, name, what a message calls it. The
  * struct has them as fields, and ls_model_config_compare goes through them. */
-#define LS_MODEL_NUMBERS(X)                                                                \
-  X(int64_t, vocabulary, "vocab_size")                                                     \
-  X(int64_t, width, "hidden_size")                                                         \
-  X(int64_t, layers, "layers")                                                             \
-  X(int64_t, heads, "heads")                                                               \
-  X(int64_t, kv_heads, "key/value heads")                                                  \
-  X(int64_t, head_dim, "head_dim")                                                         \
-  X(int64_t, mlp_width, "intermediate_size")                                               \
-  X(int64_t, positions, "positions")                                                       \
-  /* of a mixture, each with an MLP of mlp_width; 0: there is one MLP, for all tokens */   \
-  X(int64_t, experts, "experts")                                                           \
-  X(int64_t, experts_per_token, "experts of a token")                                      \
-  X(bool, renormalise, "norm_topk_prob") /* weights of a token's experts sum to 1 */       \
-  X(double, epsilon, "epsilon of the norms")                                               \
-  X(double, softmax_scale, "scale of the attention scores")                                \
-  X(ls_activation, activation, "activation")                                               \
-  X(bool, tied, "tie_word_embeddings") /* the head is the token embedding */               \
-  X(bool, attention_bias, "bias of the attention")                                         \
-  X(bool, mlp_bias, "bias of the MLP")                                                     \
-  X(bool, parallel, "attention beside the MLP") /* both read the same stream */            \
-  X(bool, shared_norm, "one norm for both")     /* parallel: attention's and the MLP's */  \
-  /* keys that a query sees, in layers that have LS_LAYER_WINDOW; 0: all */                \
-  X(int64_t, window, "window")                                                             \
-  X(double, softcap, "soft cap of the attention scores")      /* 0: none */                \
-  X(double, logit_cap, "soft cap of the logits")              /* 0: none */                \
-  X(double, embedding_scale, "scale of the embedding")        /* 0: none */                \
-  X(int64_t, rotary_dim, "columns of a head that are turned") /* 0: all */                 \
-  X(double, rope_theta, "rope_theta")                                                      \
-  /* of layers with the window, which have no scaling then; 0: the same */                 \
-  X(double, rope_local_theta, "rope_theta in layers with a window")                        \
-  X(ls_rope_scaling, rope_scaling, "kind of rope_scaling")                                 \
-  X(double, rope_factor, "factor of rope_scaling")                                         \
-  X(double, rope_low_freq_factor, "low_freq_factor of rope_scaling")                       \
-  X(double, rope_high_freq_factor, "high_freq_factor of rope_scaling")                     \
-  X(double, rope_original_positions, "original positions of rope_scaling")                 \
-  X(double, rope_beta_fast, "beta_fast of rope_scaling") /* yarn */                        \
-  X(double, rope_beta_slow, "beta_slow of rope_scaling") /* yarn */                        \
-  /* yarn: its two limits are not rounded to pairs */                                      \
-  X(bool, rope_exact_range, "truncate of rope_scaling")                                    \
-  /* yarn, longrope: of cosines and sines */                                               \
-  X(double, rope_attention_factor, "attention_factor of rope_scaling")                     \
-  X(int64_t, lora_rank, "rank of the adapters") /* 0: none, and all weights are trained */ \
-  X(double, lora_alpha, "alpha of the adapters")                                           \
-  X(bool, lora_rslora, "rslora of the adapters")     /* divided by the root of the rank */ \
-  X(int64_t, lora_targets, "products with adapters") /* bits by ls_model_linears */        \
+#define LS_MODEL_NUMBERS(X)                                                                        \
+  X(int64_t, vocabulary, "vocab_size")                                                             \
+  X(int64_t, width, "hidden_size")                                                                 \
+  X(int64_t, layers, "layers")                                                                     \
+  X(int64_t, heads, "heads")                                                                       \
+  X(int64_t, kv_heads, "key/value heads")                                                          \
+  X(int64_t, head_dim, "head_dim")                                                                 \
+  /* keys and values are made of so many columns (MLA); 0: of the stream itself */                 \
+  X(int64_t, latent, "kv_lora_rank")                                                               \
+  X(int64_t, query_latent, "q_lora_rank")   /* likewise queries */                                 \
+  X(int64_t, plain_dim, "qk_nope_head_dim") /* MLA: columns of a head that do not turn */          \
+  X(int64_t, value_dim, "v_head_dim")       /* MLA: of a value; head_dim has room for both */      \
+  X(int64_t, mlp_width, "intermediate_size")                                                       \
+  X(int64_t, positions, "positions")                                                               \
+  /* of a mixture, each with an MLP of mlp_width; 0: there is one MLP, for all tokens */           \
+  X(int64_t, experts, "experts")                                                                   \
+  X(int64_t, experts_per_token, "experts of a token")                                              \
+  X(bool, renormalise, "norm_topk_prob") /* weights of a token's experts sum to 1 */               \
+  X(double, epsilon, "epsilon of the norms")                                                       \
+  X(double, softmax_scale, "scale of the attention scores")                                        \
+  X(ls_activation, activation, "activation")                                                       \
+  X(bool, tied, "tie_word_embeddings") /* the head is the token embedding */                       \
+  X(bool, attention_bias, "bias of the attention")                                                 \
+  X(bool, mlp_bias, "bias of the MLP")                                                             \
+  X(bool, parallel, "attention beside the MLP") /* both read the same stream */                    \
+  X(bool, shared_norm, "one norm for both")     /* parallel: attention's and the MLP's */          \
+  /* keys that a query sees, in layers that have LS_LAYER_WINDOW; 0: all */                        \
+  X(int64_t, window, "window")                                                                     \
+  X(double, softcap, "soft cap of the attention scores")      /* 0: none */                        \
+  X(double, logit_cap, "soft cap of the logits")              /* 0: none */                        \
+  X(double, embedding_scale, "scale of the embedding")        /* 0: none */                        \
+  X(int64_t, rotary_dim, "columns of a head that are turned") /* 0: all */                         \
+  X(bool, rope_neighbours, "rope_interleave")                 /* pairs are columns side by side */ \
+  X(double, rope_theta, "rope_theta")                                                              \
+  /* of layers with the window, which have no scaling then; 0: the same */                         \
+  X(double, rope_local_theta, "rope_theta in layers with a window")                                \
+  X(ls_rope_scaling, rope_scaling, "kind of rope_scaling")                                         \
+  X(double, rope_factor, "factor of rope_scaling")                                                 \
+  X(double, rope_low_freq_factor, "low_freq_factor of rope_scaling")                               \
+  X(double, rope_high_freq_factor, "high_freq_factor of rope_scaling")                             \
+  X(double, rope_original_positions, "original positions of rope_scaling")                         \
+  X(double, rope_beta_fast, "beta_fast of rope_scaling") /* yarn */                                \
+  X(double, rope_beta_slow, "beta_slow of rope_scaling") /* yarn */                                \
+  /* yarn: its two limits are not rounded to pairs */                                              \
+  X(bool, rope_exact_range, "truncate of rope_scaling")                                            \
+  /* yarn, longrope: of cosines and sines */                                                       \
+  X(double, rope_attention_factor, "attention_factor of rope_scaling")                             \
+  X(int64_t, lora_rank, "rank of the adapters") /* 0: none, and all weights are trained */         \
+  X(double, lora_alpha, "alpha of the adapters")                                                   \
+  X(bool, lora_rslora, "rslora of the adapters")     /* divided by the root of the rank */         \
+  X(int64_t, lora_targets, "products with adapters") /* bits by ls_model_linears */                \
   X(ls_precision, blocks, "quantize") /* of weights of a block's products; LS_COMPUTE: not */
 
 /* The products of a block that adapters can be beside: by the name that their weights have. */

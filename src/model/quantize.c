@@ -7,11 +7,14 @@
 #include "model/family.h"
 
 ls_status ls_model_quantize(ls_model_config *config, ls_precision precision, ls_error *error) {
+  const int64_t of_head = config->latent ? config->value_dim : config->head_dim;
   const struct {
     const char *what;
     int64_t columns;
   } rows[] = {{"hidden_size", config->width},
-              {"heads x head_dim", config->heads * config->head_dim},
+              {"heads x head_dim", config->heads * of_head},
+              {"q_lora_rank", config->query_latent},
+              {"kv_lora_rank", config->latent},
               {"intermediate_size", config->mlp_width}};
   config->blocks = precision;
   if (!ls_precision_is_blocks(precision)) return LS_OK;

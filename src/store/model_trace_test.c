@@ -260,7 +260,10 @@ static void llama_tied_with_biases(void **state) {
 /* Every other family. BLOOM's reference has constants of eight digits in its GELU. */
 static void families(void **state) {
   (void)state;
-  static const char *const names[] = {"falcon-grouped",
+  static const char *const names[] = {"deepseek-v2-lite",
+                                      "deepseek-v3",
+                                      "deepseek-v3-halves",
+                                      "falcon-grouped",
                                       "falcon-sequential",
                                       "falcon-single",
                                       "gemma",

@@ -179,9 +179,10 @@ ls_status ls_weights_plan_form(ls_arena *arena, const ls_model_config *config,
       .prefix = family->prefix,
       .ignored = family->ignored,
       .tied_head = config->tied ? ls_arena_printf(arena, "%s.weight", family->head) : NULL};
-  const bool pair = config->parallel && !config->shared_norm;
+  const bool variant =
+      (config->parallel && !config->shared_norm) || (config->latent && !config->query_latent);
   const ls_name_rule *rules =
-      rules_of(arena, family, other ? family->other : (pair ? family->pair : NULL));
+      rules_of(arena, family, other ? family->other : (variant ? family->variant : NULL));
   for (int i = 0; i < graph->parameters.count; i++)
     if (!add_parameter(arena, family, rules, config, graph, i, plan))
       return ls_fail(error, LS_INTERNAL, "%s: no name for the parameter %s", family->family,

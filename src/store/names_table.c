@@ -290,6 +290,42 @@ static const ls_name_rule starcoder2_rules[] = {
     {"head.norm.bias", "norm.bias", LS_NAME_PLAIN},
     {0}};
 
+/* Of the latent and the key that heads share, and of keys and values of it, files have one tensor
+ * each. */
+static const ls_name_rule deepseek_rules[] = {
+    {"embedding.token", "embed_tokens.weight", LS_NAME_PLAIN},
+    {"layers.*.norm1.weight", "layers.*.input_layernorm.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.query_latent.weight", "layers.*.self_attn.q_a_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.query_latent.bias", "layers.*.self_attn.q_a_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.query_latent_norm.weight", "layers.*.self_attn.q_a_layernorm.weight",
+     LS_NAME_PLAIN},
+    {"layers.*.attention.query.weight", "layers.*.self_attn.q_b_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.latent.weight", "layers.*.self_attn.kv_a_proj_with_mqa.weight",
+     LS_NAME_PLAIN},
+    {"layers.*.attention.latent.bias", "layers.*.self_attn.kv_a_proj_with_mqa.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.shared_key.weight", "layers.*.self_attn.kv_a_proj_with_mqa.weight",
+     LS_NAME_PLAIN},
+    {"layers.*.attention.shared_key.bias", "layers.*.self_attn.kv_a_proj_with_mqa.bias",
+     LS_NAME_PLAIN},
+    {"layers.*.attention.latent_norm.weight", "layers.*.self_attn.kv_a_layernorm.weight",
+     LS_NAME_PLAIN},
+    {"layers.*.attention.key.weight", "layers.*.self_attn.kv_b_proj.weight", LS_NAME_BY_HEAD},
+    {"layers.*.attention.value.weight", "layers.*.self_attn.kv_b_proj.weight", LS_NAME_BY_HEAD},
+    {"layers.*.attention.output.weight", "layers.*.self_attn.o_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.output.bias", "layers.*.self_attn.o_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.norm2.weight", "layers.*.post_attention_layernorm.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.gate.weight", "layers.*.mlp.gate_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.gate.bias", "layers.*.mlp.gate_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.weight", "layers.*.mlp.up_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.bias", "layers.*.mlp.up_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.down.weight", "layers.*.mlp.down_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.down.bias", "layers.*.mlp.down_proj.bias", LS_NAME_PLAIN},
+    {"head.norm.weight", "norm.weight", LS_NAME_PLAIN},
+    {0}};
+
+static const ls_name_rule deepseek_query_rules[] = {
+    {"layers.*.attention.query.weight", "layers.*.self_attn.q_proj.weight", LS_NAME_PLAIN}, {0}};
+
 static const ls_family_tensors families[] = {
     {"gpt2", "transformer.", "lm_head", gpt2_rules, NULL, gpt2_ignored, NULL},
     {"llama", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},
@@ -308,6 +344,8 @@ static const ls_family_tensors families[] = {
     {"starcoder2", "model.", "lm_head", starcoder2_rules, fused_rules, llama_ignored, NULL},
     {"gpt_neox", "gpt_neox.", "embed_out", gpt_neox_rules, NULL, gpt_neox_ignored, NULL},
     {"bloom", "transformer.", "lm_head", bloom_rules, NULL, block_ignored, NULL},
+    {"deepseek_v2", "model.", "lm_head", deepseek_rules, NULL, llama_ignored, deepseek_query_rules},
+    {"deepseek_v3", "model.", "lm_head", deepseek_rules, NULL, llama_ignored, deepseek_query_rules},
     {"falcon", "transformer.", "lm_head", falcon_rules, NULL, block_ignored, falcon_pair_rules},
 };
 

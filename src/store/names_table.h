@@ -28,7 +28,9 @@ typedef struct ls_family_tensors {
   const ls_name_rule *rules;  /* up to one whose name is NULL */
   const ls_name_rule *other;  /* what is named otherwise in the family's other form; or NULL */
   const char *const *ignored; /* up to NULL */
-  const ls_name_rule *pair;   /* what is named otherwise with two norms side by side; or NULL */
+  /* What is named otherwise with two norms side by side, or without a latent of queries; or NULL.
+   */
+  const ls_name_rule *variant;
 } ls_family_tensors;
 
 /* The row of a family; NULL where there is none. */

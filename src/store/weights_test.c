@@ -373,12 +373,26 @@ static void expect_read_back(const made *model, const writing *how, const char *
 /* With the prefix and without, fused and apart, with a head where it is tied: all are one model. */
 static void every_form_of_a_family_loads(void **state) {
   (void)state;
-  static const char *const traces[] = {"bloom",         "falcon-grouped", "falcon-sequential",
-                                       "falcon-single", "gemma",          "gemma2",
-                                       "gemma3",        "gpt-neox",       "llama-gqa-tied",
-                                       "mistral",       "olmo2",          "phi",
-                                       "phi3",          "qwen2",          "qwen3",
-                                       "smollm3",       "starcoder2"};
+  static const char *const traces[] = {"bloom",
+                                       "deepseek-v2-lite",
+                                       "deepseek-v3",
+                                       "deepseek-v3-halves",
+                                       "falcon-grouped",
+                                       "falcon-sequential",
+                                       "falcon-single",
+                                       "gemma",
+                                       "gemma2",
+                                       "gemma3",
+                                       "gpt-neox",
+                                       "llama-gqa-tied",
+                                       "mistral",
+                                       "olmo2",
+                                       "phi",
+                                       "phi3",
+                                       "qwen2",
+                                       "qwen3",
+                                       "smollm3",
+                                       "starcoder2"};
   int others = 0;
   for (size_t t = 0; t < sizeof traces / sizeof *traces; t++) {
     made model = make_family(traces[t]);

@@ -121,6 +121,20 @@ TRACES = {
     "falcon-sequential": small("Falcon", 21, dict(
         FALCON, multi_query=False, parallel_attn=False, bias=True, tie_word_embeddings=False)),
     "starcoder2": small("Starcoder2", 22, dict(GROUPED, sliding_window=5)),
+    # Latent attention without experts. Values are narrower than keys, and wider.
+    "deepseek-v3": small("DeepseekV3", 41, dict(
+        SMALL, num_key_value_heads=4, first_k_dense_replace=2, q_lora_rank=10, kv_lora_rank=7,
+        qk_nope_head_dim=5, qk_rope_head_dim=4, v_head_dim=6, attention_bias=True,
+        rope_parameters=dict(
+            rope_type="yarn", factor=4.0, original_max_position_embeddings=8, rope_theta=100.0,
+            beta_fast=4.0, beta_slow=1.0, mscale=0.7, mscale_all_dim=0.9))),
+    "deepseek-v3-halves": small("DeepseekV3", 42, dict(
+        SMALL, num_key_value_heads=4, first_k_dense_replace=2, q_lora_rank=9, kv_lora_rank=8,
+        qk_nope_head_dim=3, qk_rope_head_dim=4, v_head_dim=7, rope_interleave=False,
+        tie_word_embeddings=True)),
+    "deepseek-v2-lite": small("DeepseekV2", 43, dict(
+        SMALL, num_key_value_heads=4, first_k_dense_replace=2, q_lora_rank=None, kv_lora_rank=6,
+        qk_nope_head_dim=4, qk_rope_head_dim=2, v_head_dim=9)),
 }
 
 
