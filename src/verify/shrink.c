@@ -126,6 +126,8 @@ static bool find_pipeline(const search *s, ls_form *small) {
  * alone is not: over a width of two a norm leaves nothing but signs. */
 static int64_t small_head_dim(const ls_form *user, const ls_form *small) {
   const int64_t usual = small->heads == 1 ? 8 : small->heads > 8 ? 2 : 4;
+  if (user->latent) /* with a pair that is turned and a column that is not */
+    return least(user->head_dim, (usual > 4 ? usual : 4) + user->head_dim % 2);
   if (user->head_dim % 2) return least(user->head_dim, usual - 1);
   return least(user->head_dim, usual);
 }
@@ -134,7 +136,7 @@ static int64_t small_head_dim(const ls_form *user, const ls_form *small) {
 static void set_blocks_width(const ls_form *user, ls_form *small) {
   const int64_t step = small->block * small->tp, whole = user->heads * user->head_dim;
   const int64_t least_width = user->width < whole ? 2 * step : step;
-  small->head_dim = 2;
+  small->head_dim = user->latent ? 4 : 2;
   while (small->heads * small->head_dim % step || small->heads * small->head_dim < least_width)
     small->head_dim += 2;
   small->width = small->heads * small->head_dim;
@@ -170,6 +172,7 @@ static bool find_heads(const search *s, ls_form *small) {
     for (small->kv_heads = 1; small->kv_heads <= least(s->user->kv_heads, small->heads);
          small->kv_heads++) {
       if (small->heads % small->kv_heads) continue;
+      if (s->user->latent && small->kv_heads != small->heads) continue;
       if (small->kv_heads % tp && tp % small->kv_heads) continue;
       if (small->exchanges && !shares_heads(small)) continue;
       set_width(s->user, small);
@@ -355,6 +358,25 @@ static void keep_proportions(ls_arena *arena, const ls_model_config *config, con
   if (config->rotary_dim) small->rotary_dim = pairs ? 2 * pairs : 2;
 }
 
+/* A head has room for values and keys: of the two the same one is wider, one pair of columns turns.
+ * Scores are scaled by what their products have, and by what else scales them. */
+static void shrink_latents(const ls_model_config *config, const ls_form *form,
+                           ls_model_config *small) {
+  const int64_t whole = config->plain_dim + config->rotary_dim, block = form->block;
+  int64_t key = form->head_dim, value = form->head_dim;
+  if (config->value_dim < whole && block > 1) key += 2;
+  if (config->value_dim < whole && block == 1) value--;
+  if (config->value_dim > whole) key--;
+  small->rotary_dim = 2;
+  small->plain_dim = key - 2;
+  small->value_dim = value;
+  small->head_dim = key > value ? key : value;
+  small->latent = block > 1 ? block : least(config->latent, 3);
+  if (config->query_latent)
+    small->query_latent = block > 1 ? block : least(config->query_latent, 5);
+  small->softmax_scale = config->softmax_scale * sqrt((double)whole / (double)key);
+}
+
 static ls_model_config small_config(ls_arena *arena, const ls_model_config *config,
                                     const ls_form *user, const ls_form *form) {
   ls_model_config small = *config;
@@ -374,6 +396,7 @@ static ls_model_config small_config(ls_arena *arena, const ls_model_config *conf
   if (fabs(config->softmax_scale - scale) < 1e-6 * scale)
     small.softmax_scale = 1 / sqrt((double)form->head_dim);
   keep_proportions(arena, config, user, form, &small);
+  if (config->latent) shrink_latents(config, form, &small);
   return small;
 }
 

@@ -190,6 +190,7 @@ ls_status ls_form_make(const ls_model_config *config, const ls_layout *layout, i
         .heads = config->heads,
         .kv_heads = config->kv_heads,
         .head_dim = config->head_dim,
+        .latent = config->latent > 0,
         .width = config->width,
         .mlp_width = config->mlp_width,
         .block = ls_precision_numbers(config->blocks),
