@@ -92,6 +92,12 @@ static int64_t draw(uint64_t seed, char what, int64_t low, int64_t high) {
   return low + (int64_t)(bits(seed, what, 0, 0) % (uint64_t)(high - low + 1));
 }
 
+/* Of a head that heads_up makes. */
+static int64_t up_columns(uint64_t seed) {
+  const int64_t head_dim = 2 * draw(seed, 'd', 1, 5);
+  return draw(seed, 'y', 1, head_dim) + head_dim - draw(seed, 'z', 1, head_dim);
+}
+
 static int64_t label_size(uint64_t seed, char label) {
   const int64_t head_dim = 2 * draw(seed, 'd', 1, 5);
   const int64_t tokens = draw(seed, 'T', 1, 7) * draw(seed, 'B', 1, 3);
@@ -107,6 +113,9 @@ static int64_t label_size(uint64_t seed, char label) {
     case 'h': return draw(seed, 'h', 1, 4) * head_dim;
     case 'w': return draw(seed, 'h', 1, 4) * draw(seed, 'c', 4, 90);
     case 'p': return draw(seed, 'p', 1, 12);
+    case 'y': return draw(seed, 'y', 1, head_dim);
+    case 'z': return draw(seed, 'h', 1, 4) * draw(seed, 'z', 1, head_dim);
+    case 'a': return draw(seed, 'h', 1, 4) * up_columns(seed);
     case 'l': return tokens + draw(seed, 't', 0, 4);
     case 'v': return draw(seed, 'v', 2, 30);
     case 'x': return draw(seed, 'x', 3, 6);
@@ -119,7 +128,7 @@ static int64_t label_size(uint64_t seed, char label) {
 
 /* Rows of any kind are padded, columns where the row lets them be cut; heads are always whole. */
 static int64_t label_padding(const kernel_case *test, const char *label) {
-  if (!test->padded || (label[1] && label[0] != 'b') || strchr("1grhdw", label[0])) return 0;
+  if (!test->padded || (label[1] && label[0] != 'b') || strchr("1grhdwaz", label[0])) return 0;
   const char *shardable = ls_op_row(test->kind)->shardable;
   if (!strchr("nble", label[0]) && !(shardable && strchr(shardable, label[0]))) return 0;
   return draw(test->seed, (char)(label[0] + 1), 1, 9);
@@ -273,6 +282,7 @@ static void add_options(kernel_case *test) {
     attributes->alibi = 0.5;
     attributes->heads = 12;
   }
+  if (test->kind == LS_OP_HEADS_UP) attributes->columns = up_columns(seed);
   if (test->kind == LS_OP_ROPE_TABLE) {
     double *frequencies = buffer(attributes->head_dim / 2 * (int64_t)sizeof(double));
     attributes->rope_pairs = attributes->head_dim / 2;

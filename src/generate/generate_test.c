@@ -21,9 +21,10 @@
 
 #define STORIES "../shared/data/checkpoints/stories260K"
 
-static const char *const models[] = {"tests/data/traces/gpt2-tied",
-                                     "tests/data/traces/llama-gqa-free",
-                                     "tests/data/traces/llama-gqa-tied"};
+static const char *const models[] = {
+    "tests/data/traces/gpt2-tied",          "tests/data/traces/llama-gqa-free",
+    "tests/data/traces/llama-gqa-tied",     "tests/data/traces/deepseek-v3",
+    "tests/data/traces/deepseek-v3-halves", "tests/data/traces/deepseek-v2-lite"};
 enum { MODELS = sizeof models / sizeof *models, MOST_TOKENS = 512 };
 
 static uint64_t seed;

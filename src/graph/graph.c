@@ -296,6 +296,24 @@ ls_tensor_id ls_graph_heads(ls_graph *graph, ls_tensor_id x, ls_tensor_id shared
                       (ls_tensor_id[]){x, shared}, (int64_t[]){0, before / head_dim * columns});
 }
 
+ls_tensor_id ls_graph_heads_up(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
+                               int64_t head_dim) {
+  const int64_t heads = ls_graph_tensor(graph, x)->dims[1] / head_dim;
+  const int64_t *dims = ls_graph_tensor(graph, weight)->dims;
+  const int64_t columns = dims[1] + head_dim - dims[0] / heads;
+  LS_ASSERT(dims[0] % heads == 0 && dims[0] / heads <= head_dim);
+  return first_output(graph, LS_OP_HEADS_UP,
+                      &(ls_attributes){.head_dim = head_dim, .columns = columns},
+                      (ls_tensor_id[]){x, weight}, (int64_t[]){0, heads * columns});
+}
+
+ls_tensor_id ls_graph_heads_down(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
+                                 int64_t head_dim) {
+  LS_ASSERT(ls_graph_tensor(graph, weight)->dims[1] <= head_dim);
+  return first_output(graph, LS_OP_HEADS_DOWN, &(ls_attributes){.head_dim = head_dim},
+                      (ls_tensor_id[]){x, weight}, NULL);
+}
+
 ls_tensor_id ls_graph_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k, ls_tensor_id v,
                                 const ls_attributes *attributes) {
   return ls_graph_placed_attention(graph, q, k, v, none, none, attributes);

@@ -176,6 +176,12 @@ ls_tensor_id ls_graph_rope_columns(ls_graph *graph, ls_tensor_id x, ls_tensor_id
  * [n, p], which may be {-1}, then zeros; what is beyond `columns` is left out. */
 ls_tensor_id ls_graph_heads(ls_graph *graph, ls_tensor_id x, ls_tensor_id shared, int64_t head_dim,
                             int64_t columns);
+/* Each head's first columns times its rows of the matrix [heads x rows, columns], then the head's
+ * others; and each head's first columns times the same transposed. Without gradients. */
+ls_tensor_id ls_graph_heads_up(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
+                               int64_t head_dim);
+ls_tensor_id ls_graph_heads_down(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
+                                 int64_t head_dim);
 /* attributes: sequence, head_dim, kv_heads, softmax_scale; where wanted heads and alibi, window,
  * softcap. Causal. q [n, heads x head_dim]. */
 ls_tensor_id ls_graph_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k, ls_tensor_id v,

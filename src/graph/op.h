@@ -45,6 +45,8 @@ enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 9, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_R
   X(ROPE_TABLE, "rope_table")             \
   X(ROPE, "rope")                         \
   X(HEADS, "heads")                       \
+  X(HEADS_UP, "heads_up")                 \
+  X(HEADS_DOWN, "heads_down")             \
   X(ATTENTION, "attention")               \
   X(RING_ATTENTION, "ring_attention")     \
   X(RING_END, "ring_end")                 \

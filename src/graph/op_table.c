@@ -45,7 +45,8 @@ static double ring_bwd_flops(const ls_attributes *attributes, const int64_t *que
 /* Order of operands is part of the row: kernels and gradients rely on it.
  *
  * n tokens (B x T flattened)   k, m, c features   v vocabulary   h columns of heads
- * w columns of heads of another size   p columns that heads share
+ * w, a columns of heads of another size   p columns that heads share
+ * z rows of all heads' matrices   y their columns
  * g KV heads   r query heads per KV head   d one head's columns   l cache rows   e flat elements
  * b sequences   t queries of one   s keys of one: bt and bs are n, where attention tells them apart
  * x experts   j experts that a token goes to   o routed rows: n x j, those of one expert after
@@ -145,6 +146,16 @@ static const ls_op rows[LS_OP_COUNT] = {
                      .gradients = {{LS_OP_HEADS_BWD, "a", "0"}, {LS_OP_HEADS_SHARED_BWD, "a", "1"}},
                      .again = LS_AGAIN_CHEAP,
                      .divides = HEADS_DIVIDES},
+    /* x in heads of head_dim columns, of each head a matrix [its rows, y] -> heads of `columns`:
+     * the product of as many of x's columns as the matrix has rows, then the others */
+    [LS_OP_HEADS_UP] = {.labels = "n h, z~h y -> n a~h",
+                        .shardable = "nh",
+                        .divides = HEADS_DIVIDES},
+    /* The same matrices the other way: of each head the product of x's first y columns, as many as
+     * the matrix has rows */
+    [LS_OP_HEADS_DOWN] = {.labels = "n h, z~h y -> n z~h",
+                          .shardable = "nh",
+                          .divides = 1u << LS_ATTRIBUTE_head_dim},
     /* q, k, v; positions, which count a document's tokens from 0: none sees another document;
      * places, where tokens lie in an order of their own: which token each row is, counted through
      * the microbatch; draws, with dropout of probabilities -> o, log-sum-exp per token and head */

@@ -37,9 +37,8 @@ ls_tensor_id ls_builder_vector(ls_builder *builder, const char *name, int64_t co
       &(ls_parameter){.ndim = 1, .dims = {count}, .sharding = sharding, .init = init});
 }
 
-/* The weight of a product of a block, which may be stored as blocks of its rows. */
-static ls_tensor_id product_weight(ls_builder *builder, const char *name, int64_t out, int64_t in,
-                                   ls_tp_sharding sharding, double deviation) {
+ls_tensor_id ls_builder_product_weight(ls_builder *builder, const char *name, int64_t out,
+                                       int64_t in, ls_tp_sharding sharding, double deviation) {
   const ls_precision precision = builder->config->blocks;
   if (!ls_precision_is_blocks(precision))
     return ls_builder_weight(builder, name, out, in, sharding, deviation);
@@ -106,7 +105,8 @@ ls_tensor_id ls_builder_project(ls_builder *builder, ls_tensor_id x, const char 
   const int64_t in = ls_graph_tensor(graph, x)->dims[1];
   const char *weight_name = ls_arena_printf(graph->arena, "%s.weight", name);
   const char *bias_name = ls_arena_printf(graph->arena, "%s.bias", name);
-  ls_tensor_id weight = product_weight(builder, weight_name, out, in, sharding, deviation);
+  ls_tensor_id weight =
+      ls_builder_product_weight(builder, weight_name, out, in, sharding, deviation);
   ls_tensor_id y = ls_graph_linear(graph, x, weight);
   if (is_adapted(builder, name)) y = adapt(builder, x, y, name, sharding, sums);
   if (!bias) return y;
@@ -147,7 +147,7 @@ ls_tensor_id ls_builder_attend(ls_builder *builder, ls_tensor_id q, ls_tensor_id
   static const char *const names[2] = {"key", "value"};
   for (int i = 0; i < 2; i++) {
     const char *name = ls_arena_printf(graph->arena, "%s.cache.%s", builder->part, names[i]);
-    caches[i] = ls_graph_state(graph, name, rows, columns);
+    caches[i] = i && v.index == k.index ? caches[0] : ls_graph_state(graph, name, rows, columns);
   }
   return ls_graph_cached_attention(graph, q, k, v, caches[0], caches[1], graph->positions,
                                    graph->places, &attributes);
@@ -242,7 +242,8 @@ static ls_graph *build(ls_arena *arena, const ls_family *family, const ls_model_
   graph->turns = options->turns;
   graph->sequence = options->mode == LS_MODEL_DECODE ? options->tokens : options->sequence;
   graph->heads = config->heads;
-  graph->kv_heads = config->kv_heads;
+  /* Decoding keeps of latent attention the latents, which all heads share. */
+  graph->kv_heads = config->latent && options->mode == LS_MODEL_DECODE ? 1 : config->kv_heads;
   graph->head_dim = config->head_dim;
   graph->vocabulary = config->vocabulary;
   graph->experts = config->experts;

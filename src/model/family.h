@@ -106,6 +106,10 @@ ls_tensor_id ls_builder_weight(ls_builder *builder, const char *name, int64_t ou
 ls_tensor_id ls_builder_vector(ls_builder *builder, const char *name, int64_t count,
                                ls_tp_sharding sharding, ls_init init);
 
+/* The weight of a product of a block, which may be stored as blocks of its rows. */
+ls_tensor_id ls_builder_product_weight(ls_builder *builder, const char *name, int64_t out,
+                                       int64_t in, ls_tp_sharding sharding, double deviation);
+
 /* x times the parameter PART.NAME.weight, plus PART.NAME.bias where `bias`. The bias of a product
  * whose weight is cut on its input is whole. */
 ls_tensor_id ls_builder_project(ls_builder *builder, ls_tensor_id x, const char *name, int64_t out,

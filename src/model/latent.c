@@ -45,14 +45,57 @@ static ls_tensor_id queries(ls_builder *builder, ls_tensor_id x) {
   }
   const ls_tensor_id q = ls_builder_project(builder, x, "attention.query", config->heads * columns,
                                             LS_TP_QUERY, false, deviation);
-  return widen(builder, turn(builder, q, columns), columns);
+  return turn(builder, q, columns);
+}
+
+/* Of every head the key and the value of its own. */
+static ls_tensor_id attend_heads(ls_builder *builder, ls_tensor_id q, ls_tensor_id latent,
+                                 ls_tensor_id shared) {
+  const ls_model_config *config = builder->config;
+  ls_graph *graph = builder->graph;
+  const double deviation = config->initializer_range;
+  const ls_tensor_id key =
+      ls_builder_project(builder, latent, "attention.key", config->heads * config->plain_dim,
+                         LS_TP_QUERY, false, deviation);
+  const ls_tensor_id value =
+      ls_builder_project(builder, latent, "attention.value", config->heads * config->value_dim,
+                         LS_TP_QUERY, false, deviation);
+  const ls_tensor_id k = ls_graph_heads(graph, key, shared, config->plain_dim, config->head_dim);
+  const ls_tensor_id y =
+      ls_builder_attend(builder, widen(builder, q, config->plain_dim + config->rotary_dim), k,
+                        widen(builder, value, config->value_dim));
+  if (config->value_dim == config->head_dim) return y;
+  return ls_graph_heads(graph, y, (ls_tensor_id){-1}, config->head_dim, config->value_dim);
+}
+
+/* The same of latents alone, which all heads share as their key and value, so that a token's cache
+ * is one latent and one turned key: what makes a head's key of it multiplies the query instead, and
+ * what makes its value multiplies what attention gives. */
+static ls_tensor_id attend_latents(ls_builder *builder, ls_tensor_id q, ls_tensor_id latent,
+                                   ls_tensor_id shared) {
+  const ls_model_config *config = builder->config;
+  ls_graph *graph = builder->graph;
+  const int64_t columns = config->latent + config->rotary_dim;
+  const ls_tensor_id key =
+      ls_builder_product_weight(builder, "attention.key.weight", config->heads * config->plain_dim,
+                                config->latent, LS_TP_QUERY, config->initializer_range);
+  const ls_tensor_id value = ls_builder_product_weight(
+      builder, "attention.value.weight", config->heads * config->value_dim, config->latent,
+      LS_TP_QUERY, config->initializer_range);
+  ls_model_config of_latents = *config;
+  of_latents.head_dim = columns;
+  of_latents.kv_heads = 1;
+  ls_builder inner = *builder;
+  inner.config = &of_latents;
+  q = ls_graph_heads_up(graph, q, key, config->plain_dim + config->rotary_dim);
+  const ls_tensor_id k = ls_graph_heads(graph, latent, shared, config->latent, columns);
+  return ls_graph_heads_down(graph, ls_builder_attend(&inner, q, k, k), value, columns);
 }
 
 ls_tensor_id ls_builder_latent_attention(ls_builder *builder, ls_tensor_id x) {
   const ls_model_config *config = builder->config;
-  ls_graph *graph = builder->graph;
   const double deviation = config->initializer_range;
-  const bool bias = config->attention_bias;
+  const bool bias = config->attention_bias, decodes = builder->options->mode == LS_MODEL_DECODE;
   const ls_tensor_id q = queries(builder, x);
   const ls_tensor_id latent =
       norm(builder,
@@ -64,16 +107,7 @@ ls_tensor_id ls_builder_latent_attention(ls_builder *builder, ls_tensor_id x) {
            ls_builder_project(builder, x, "attention.shared_key", config->rotary_dim,
                               LS_TP_REPLICATED, bias, deviation),
            config->rotary_dim);
-  const ls_tensor_id key =
-      ls_builder_project(builder, latent, "attention.key", config->heads * config->plain_dim,
-                         LS_TP_KEY_VALUE, false, deviation);
-  const ls_tensor_id value =
-      ls_builder_project(builder, latent, "attention.value", config->heads * config->value_dim,
-                         LS_TP_KEY_VALUE, false, deviation);
-  const ls_tensor_id k = ls_graph_heads(graph, key, shared, config->plain_dim, config->head_dim);
-  ls_tensor_id y = ls_builder_attend(builder, q, k, widen(builder, value, config->value_dim));
-  if (config->value_dim < config->head_dim)
-    y = ls_graph_heads(graph, y, (ls_tensor_id){-1}, config->head_dim, config->value_dim);
+  const ls_tensor_id y = (decodes ? attend_latents : attend_heads)(builder, q, latent, shared);
   return ls_builder_project(builder, y, "attention.output", config->width, LS_TP_HEADS_IN, bias,
                             deviation);
 }

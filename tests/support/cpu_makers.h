@@ -294,6 +294,28 @@ static inline void make_heads(op_case *c) {
   c->in[1] = matrix_of(rows, shared, 1, 0);
 }
 
+/* Products of each head with a matrix of its own. */
+static inline void make_heads_product(op_case *c) {
+  static const int64_t sizes[] = {1, 6, 64, 129, 1100};
+  const int64_t rows = any_rows(), heads = 1 + random_below(5);
+  const int64_t own = pick(sizes, 4), columns = pick(sizes, 5), more = random_below(3) * 20;
+  const operand weight = matrix_of(heads * own, columns, 0, 0);
+  c->inputs = 2, c->outputs = 1;
+  c->in[1] = weight;
+  if (random_below(2)) {
+    c->kind = LS_OP_HEADS_UP;
+    c->attributes.head_dim = own + more;
+    c->attributes.columns = columns + more;
+    c->in[0] = matrix_of(rows, heads * (own + more), 1, 0);
+    c->out[0] = matrix_of(rows, heads * (columns + more), 1, 0);
+    return;
+  }
+  c->kind = LS_OP_HEADS_DOWN;
+  c->attributes.head_dim = columns + more;
+  c->in[0] = matrix_of(rows, heads * (columns + more), 1, 0);
+  c->out[0] = matrix_of(rows, heads * own, 1, 0);
+}
+
 static inline void make_cross_entropy(op_case *c) {
   const int64_t rows = any_rows(), columns = random_below(3) ? any_size() : 2500;
   operand logits = matrix_of(rows, columns, 1, random_below(4)), labels = vector_of(INDEX, rows);

@@ -102,7 +102,9 @@ static const ls_device_facts common = {
     .queues = &ls_queues_nccl,
     .lacks = {.has = {[LS_OP_HEADS] = true,
                       [LS_OP_HEADS_BWD] = true,
-                      [LS_OP_HEADS_SHARED_BWD] = true}},
+                      [LS_OP_HEADS_SHARED_BWD] = true,
+                      [LS_OP_HEADS_UP] = true,
+                      [LS_OP_HEADS_DOWN] = true}},
     .overlaps = true,
     .places = true,
     .flops_per_s = 989e12, /* H100 SXM in bf16: NVIDIA's data sheet */

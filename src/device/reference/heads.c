@@ -76,3 +76,64 @@ ls_status LS_REFERENCE(HEADS_SHARED_BWD)(const ls_kernel_args *args, ls_error *e
     }
   return LS_OK;
 }
+
+/* Heads of x, and how many rows of the weights are of each. */
+static ls_status matrices_of(const ls_kernel_args *args, int64_t *heads, int64_t *rows,
+                             ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rr>r", error));
+  const int64_t columns = args->in[0].dims[1], head_dim = args->attributes->head_dim;
+  *heads = head_dim > 0 ? columns / head_dim : 0;
+  *rows = *heads > 0 ? args->in[1].dims[0] / *heads : 0;
+  if (*heads > 0 && columns == *heads * head_dim && args->in[1].dims[0] == *heads * *rows)
+    return LS_OK;
+  return ls_fail(error, LS_INTERNAL,
+                 "matrices of %lld rows for heads of %lld in %lld columns; expected whole heads, "
+                 "each with as many rows",
+                 (long long)args->in[1].dims[0], (long long)head_dim, (long long)columns);
+}
+
+ls_status LS_REFERENCE(HEADS_UP)(const ls_kernel_args *args, ls_error *error) {
+  const ls_view *x = &args->in[0], *weight = &args->in[1], *y = &args->out[0];
+  const int64_t head_dim = args->attributes->head_dim, columns = args->attributes->columns;
+  int64_t heads, rows;
+  LS_TRY(matrices_of(args, &heads, &rows, error));
+  if (rows > head_dim || columns != weight->dims[1] + head_dim - rows ||
+      y->dims[1] != heads * columns)
+    return ls_fail(error, LS_INTERNAL, "heads of %lld columns made in %lld; expected %lld",
+                   (long long)columns, (long long)y->dims[1],
+                   (long long)(weight->dims[1] + head_dim - rows));
+  for (int64_t n = 0; n < y->valid[0]; n++)
+    for (int64_t h = 0; h < heads; h++) {
+      const LS_REAL *from = ls_real_row(x, n) + h * head_dim;
+      LS_REAL *to = ls_real_row(y, n) + h * columns;
+      for (int64_t c = 0; c < weight->dims[1]; c++) {
+        double sum = 0;
+        for (int64_t r = 0; r < rows; r++)
+          sum += (double)from[r] * (double)ls_real_row(weight, h * rows + r)[c];
+        ls_put(&to[c], sum, args->accumulate[0]);
+      }
+      for (int64_t c = rows; c < head_dim; c++)
+        ls_put(&to[weight->dims[1] + c - rows], (double)from[c], args->accumulate[0]);
+    }
+  return LS_OK;
+}
+
+ls_status LS_REFERENCE(HEADS_DOWN)(const ls_kernel_args *args, ls_error *error) {
+  const ls_view *x = &args->in[0], *weight = &args->in[1], *y = &args->out[0];
+  int64_t heads, rows;
+  LS_TRY(matrices_of(args, &heads, &rows, error));
+  if (weight->dims[1] > args->attributes->head_dim || y->dims[1] != heads * rows)
+    return ls_fail(error, LS_INTERNAL, "heads of %lld columns for matrices of %lld; expected more",
+                   (long long)args->attributes->head_dim, (long long)weight->dims[1]);
+  for (int64_t n = 0; n < y->valid[0]; n++)
+    for (int64_t h = 0; h < heads; h++) {
+      const LS_REAL *from = ls_real_row(x, n) + h * args->attributes->head_dim;
+      for (int64_t r = 0; r < rows; r++) {
+        const LS_REAL *with = ls_real_row(weight, h * rows + r);
+        double sum = 0;
+        for (int64_t c = 0; c < weight->dims[1]; c++) sum += (double)from[c] * (double)with[c];
+        ls_put(&ls_real_row(y, n)[h * rows + r], sum, args->accumulate[0]);
+      }
+    }
+  return LS_OK;
+}
