@@ -33,7 +33,8 @@ refused "expected a number above 0, or one with x such as 0.1x" \
   "optimizer.groups=[{match: norm, lr: 0}]"
 refused "expected a number of at least 0" "optimizer.groups=[{match: norm, weight_decay: -1}]"
 refused "expected a number above 0, at most 1" optimizer.layer_decay=0
-refused "expected adamw, sgd or lion" optimizer.name=lyon
+refused "expected adamw, sgd, lion, adamw8bit or muon" optimizer.name=lyon
+refused "found 0.02 with optimizer.name: adamw, which has one rate" optimizer.muon_lr=0.02
 
 # Six steps in one go, and in parts on other layouts.
 groups="[{match: '*norm*', weight_decay: 0.1, lr: 0.5x}, {match: embedding, lr: 2e-3}]"
@@ -52,6 +53,25 @@ run 2 train "$@" train.steps=8 out=whole
 says "optimizer.groups (was [{match: \"*norm*\", weight_decay: 0.1, lr: 0.5x}, {match: embedding, lr: 0.002}], now [])"
 run 2 train "$@" "optimizer.groups=$groups" train.steps=8 out=whole optimizer.layer_decay=0.9
 says "optimizer.layer_decay (was 0.8, now 0.9)"
+
+# Optimizers of whole parameters: matrices of 4,096 elements, on other layouts; codes are the same.
+sed 's/"hidden_size": 16, "intermediate_size": 24/"hidden_size": 64, "intermediate_size": 72/' config.json >large.json
+for name in adamw8bit muon; do
+  for layout in "mesh.dp_shard=2 zero=3 offload.optimizer=host -n 2" "mesh.tp=2 -n 2"; do
+    set -- keys.yaml model=large.json dtype=fp64 train.lr_schedule=constant optimizer.name=$name
+    rm -rf whole parts
+    run 0 train "$@" train.steps=4 out=whole
+    run 0 train "$@" train.steps=2 out=parts $layout
+    run 0 train "$@" train.steps=4 out=parts
+    says "resuming after step 2"
+    alike whole parts
+  done
+done
+run 0 show keys.yaml model=large.json optimizer.name=muon optimizer.muon_lr=0.02 --groups
+says "muon has 7 of these parameters, "
+says "each matrix is added up over the ranks that hold shards"
+run 0 show keys.yaml model=large.json optimizer.name=adamw8bit --groups
+says "adamw8bit has 9 of these parameters, "
 
 # The user's layout against one device.
 for name in adamw sgd lion; do

@@ -141,13 +141,25 @@ static ls_status end_move(ls_stage *stage, const movement *move, ls_error *error
   return copy(stage, move, true, error);
 }
 
+static ls_status move_once(ls_stage *stage, const movement *move, ls_error *error) {
+  LS_TRY(copy(stage, move, false, error));
+  const ls_operand target = ls_operand_bytes(stage, &move->to);
+  LS_TRY(ls_memory_forget(stage, &target, error));
+  stage->proof->report.moves++;
+  return copy(stage, move, true, error);
+}
+
 ls_status ls_run_move(ls_stage *stage, ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   if (instruction->inputs != 1 || instruction->outputs != 1)
     return ls_proof_fail(stage, error, "has other operands: expected one input and one output");
-  if (instruction->phase == LS_WHOLE)
-    return ls_proof_fail(stage, error, "moves at once: expected a beginning and an end");
-  if (instruction->queue != LS_QUEUE_MOVE || instruction->axes || instruction->peer >= 0 ||
+  const bool once = instruction->phase == LS_WHOLE;
+  if ((instruction->queue == LS_QUEUE_MOVE) == once)
+    return ls_proof_fail(stage, error,
+                         "moves %s: expected moves that begin and end on the queue of "
+                         "moves, and those at once in the order of kernels",
+                         once ? "at once" : "among kernels");
+  if (instruction->queue == LS_QUEUE_COMMUNICATE || instruction->axes || instruction->peer >= 0 ||
       instruction->reduce != LS_SUM)
     return ls_proof_fail(stage, error,
                          "has a group, a peer or another queue: expected a move of one rank's own");
@@ -155,6 +167,7 @@ ls_status ls_run_move(ls_stage *stage, ls_error *error) {
   LS_TRY(ls_operand_find(stage, instruction->in[0], &move.from, error));
   LS_TRY(ls_operand_find(stage, instruction->out[0], &move.to, error));
   LS_TRY(check_operands(stage, &move, error));
+  if (once) return move_once(stage, &move, error);
   return instruction->phase == LS_BEGIN ? begin_move(stage, &move, error)
                                         : end_move(stage, &move, error);
 }

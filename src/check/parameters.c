@@ -57,6 +57,15 @@ static bool range_fits(const ls_stage *stage, const ls_program_parameter *parame
          ls_places_equal(stage->proof, &value->placement, &wanted);
 }
 
+/* Numbers of blocks: all of them, the same on every rank, in a buffer of their own. */
+static bool blocks_fit(const ls_stage *stage, const ls_program_parameter *parameter, int part,
+                       ls_state_part which, ls_dtype dtype) {
+  const ls_value *value = &stage->program->values.items[part];
+  return value->flat_elements && !value->flat_rows && value->dtype == dtype &&
+         value->global[0] == ls_state_size_of(which, parameter->ndim, parameter->dims).rows &&
+         ls_places_equal(stage->proof, &value->placement, &(ls_placement){0});
+}
+
 static bool whole_fits(const ls_stage *stage, const ls_program_parameter *parameter, int part) {
   const ls_program *program = stage->program;
   const ls_value *value = &program->values.items[part];
@@ -87,13 +96,18 @@ static ls_status check_part(const ls_stage *stage, const ls_program_parameter *p
       [LS_TYPE_COMPUTE] = ls_layout_dtype(stage->proof->layout,
                                           ls_graph_tensor(stage->proof->graph, whole)->precision),
       [LS_TYPE_UPDATE] = compute == LS_F64 ? LS_F64 : LS_F32,
-      [LS_TYPE_GRADIENT] = compute == LS_F64 ? LS_F64 : stage->proof->layout->grad_dtype};
+      [LS_TYPE_GRADIENT] = compute == LS_F64 ? LS_F64 : stage->proof->layout->grad_dtype,
+      [LS_TYPE_CODE] = LS_U8};
   const int value = parameter->part[part];
   if (value < 0) return LS_OK;
   if (row->trained && !parameter->trainable) return fail_having(stage, parameter, part, error);
-  const bool fits = row->range ? range_fits(stage, parameter, value, types[row->type])
-                               : whole_fits(stage, parameter, value) &&
-                                     program->values.items[value].dtype == types[row->type];
+  bool fits = program->values.items[value].dtype == types[row->type];
+  if (row->blocks)
+    fits = blocks_fit(stage, parameter, value, part, types[row->type]);
+  else if (row->range)
+    fits = range_fits(stage, parameter, value, types[row->type]);
+  else
+    fits = fits && whole_fits(stage, parameter, value);
   return fits ? LS_OK
               : fail_parameter(stage, parameter, error,
                                ls_arena_printf(stage->proof->arena, "%s is", row->name));
@@ -105,6 +119,11 @@ static ls_status check_parts(const ls_stage *stage, const ls_program_parameter *
     if (parameter->part[i] >= stage->program->values.count ||
         (parameter->part[i] < 0 && !ls_state_row_of((ls_state_part)i)->trained))
       return fail_parameter(stage, parameter, error, "parts are");
+  const int p = (int)(parameter - stage->program->parameters);
+  const int update =
+      ls_optimizer_update_of(&stage->proof->layout->optimizer, stage->proof->graph, p);
+  if (parameter->trainable && parameter->update != update)
+    return fail_parameter(stage, parameter, error, "update is another's, and its state");
   const ls_placement placement = used_placement(stage, parameter);
   const int used = parameter->part[LS_PART_USED];
   if (!ls_places_equal(stage->proof, &stage->program->values.items[used].placement, &placement))
@@ -194,6 +213,13 @@ static void lay(ls_stage *stage, int value, int live_interval, int expression, i
   const ls_content content = {
       .expression = expression, .microbatch = microbatch, .placement = *placement};
   LS_ASSERT(ls_memory_write(stage, &operand, &content, NULL) == LS_OK);
+}
+
+/* As a part lies between programs. */
+static ls_placement kept_placement(const ls_stage *stage, const ls_placement *used, int value,
+                                   int part) {
+  if (ls_state_row_of((ls_state_part)part)->blocks) return (ls_placement){0};
+  return ls_part_placement(stage, used, value);
 }
 
 static int lasting_live_interval(const ls_program *program, int value) {
@@ -297,7 +323,7 @@ void ls_proof_begin(ls_stage *stage) {
     const ls_placement *used = &program->values.items[part[LS_PART_USED]].placement;
     for (int i = 0; i < LS_PART_COUNT; i++) {
       if (!is_kept(stage, p, i)) continue;
-      const ls_placement placement = ls_part_placement(stage, used, part[i]);
+      const ls_placement placement = kept_placement(stage, used, part[i], i);
       lay(stage, part[i], lasting_live_interval(program, part[i]),
           ls_expression_leaf(&stage->proof->expressions, LS_LEAF_PART + (ls_leaf)i, p, 0), -1,
           &placement);
@@ -315,8 +341,8 @@ static ls_status check_kept(ls_stage *stage, int p, int part, ls_error *error) {
   const ls_content *found =
       ls_memory_look(stage, lasting_live_interval(program, value),
                      program->values.items[value].storage, extent->begin, extent->end);
-  const ls_placement wanted = ls_part_placement(
-      stage, &program->values.items[parameter->part[LS_PART_USED]].placement, value);
+  const ls_placement wanted = kept_placement(
+      stage, &program->values.items[parameter->part[LS_PART_USED]].placement, value, part);
   const int expression =
       ls_expression_leaf(&stage->proof->expressions, LS_LEAF_PART + (ls_leaf)part, p, version);
   if (!found || found->expression != expression || found->kind != LS_CONTENT_VALUE)

@@ -45,7 +45,16 @@ static int64_t smaller(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
+/* Rows and columns of a part in a checkpoint. */
+static ls_state_size size_of(const ls_program *program, int parameter, ls_state_part part) {
+  const ls_program_parameter *about = &program->parameters[parameter];
+  return ls_state_size_of(part, about->ndim, about->dims);
+}
+
 static ls_box cut_of(const saving *self, const subject *of, int64_t *stride) {
+  *stride = 1;
+  if (ls_state_row_of(of->part)->blocks)
+    return (ls_box){.rows = size_of(self->program, of->parameter, of->part).rows, .columns = 1};
   const ls_mesh *mesh = &self->program->mesh;
   const ls_program_parameter *parameter = &self->program->parameters[of->parameter];
   const ls_placement *used = &self->program->values.items[parameter->part[LS_PART_USED]].placement;
@@ -285,8 +294,9 @@ static ls_status check_part(saving *self, subject of, const ls_state_class *clas
     }
   }
   of.rank = self->first_rank;
-  if (!about->owner || is_each_once(self->arena, boxes->items, boxes->count, about->dims[0],
-                                    about->ndim > 1 ? about->dims[1] : 1))
+  const ls_state_size size = size_of(self->program, of.parameter, of.part);
+  if (!about->owner ||
+      is_each_once(self->arena, boxes->items, boxes->count, size.rows, size.columns))
     return LS_OK;
   return fail_saving(self, &of, error,
                      "is not saved once by all ranks of the stage together: expected each element "
@@ -343,10 +353,12 @@ static ls_status check_tensor(saving *self, const ls_stored_layout *tensor, box_
            piece->block > 0 && piece->rows % piece->block == 0;
     if (!fits) break;
     const ls_program_parameter *about = &program->parameters[piece->parameter];
-    fits = about->ndim == tensor->ndim && piece->first >= 0 && piece->rows > 0 &&
-           piece->first + piece->rows <= about->dims[0] &&
-           (about->ndim == 1 || about->dims[1] * ls_precision_numbers(about->precision) ==
-                                    tensor->dims[!tensor->transposed]);
+    const ls_state_size size = size_of(program, piece->parameter, tensor->part);
+    const int ndim = ls_state_row_of(tensor->part)->blocks ? 1 : about->ndim;
+    fits = ndim == tensor->ndim && piece->first >= 0 && piece->rows > 0 &&
+           piece->first + piece->rows <= size.rows &&
+           (ndim == 1 || size.columns * ls_precision_numbers(about->precision) ==
+                             tensor->dims[!tensor->transposed]);
     for (int64_t b = 0; b < piece->rows / piece->block; b++)
       *LS_APPEND(self->arena, blocks) =
           (ls_box){piece->offset + b * piece->period, piece->block, 0, 1};
@@ -409,7 +421,8 @@ static ls_status check_tensors(saving *self, const ls_program *const *stages, in
         return ls_fail(error, LS_REFUTED, "%s of %s: is in %d tensors of a checkpoint: expected %d",
                        ls_state_row_of((ls_state_part)part)->name,
                        self->program->parameters[p].name, times[p * LS_PART_COUNT + part], wanted);
-      if (wanted && rows[p * LS_PART_COUNT + part] != self->program->parameters[p].dims[0])
+      if (wanted &&
+          rows[p * LS_PART_COUNT + part] != size_of(self->program, p, (ls_state_part)part).rows)
         return fail_rows(self, p, (ls_state_part)part, error);
     }
   return LS_OK;

@@ -232,6 +232,7 @@ typedef struct node_at {
   bool speculation;
   int parameter;
   const ls_content *from; /* the gradient, or what an earlier node made: where it lies */
+  ls_placement placement; /* of what it makes: of that, or of the parameter where that is whole */
 } node_at;
 
 static const ls_optimizer *optimizer_of(const ls_stage *stage) {
@@ -263,12 +264,23 @@ static int temporary_leaf(ls_stage *stage, int p, ls_update_operand of) {
 }
 
 static bool is_temporary(ls_update_operand of) {
-  return of.from == LS_FROM_ELEMENTS || of.from == LS_FROM_NUMBER;
+  return of.from != LS_FROM_PART && of.from != LS_FROM_CELL;
+}
+
+static bool is_whole(ls_update_operand of) {
+  return of.from >= LS_FROM_MATRIX;
+}
+
+/* How the optimizer updates the parameter. */
+static const ls_optimizer_row *row_for(const ls_stage *stage, int parameter) {
+  const ls_optimizer *optimizer = optimizer_of(stage);
+  return ls_optimizer_update(optimizer,
+                             ls_optimizer_update_of(optimizer, stage->proof->graph, parameter));
 }
 
 /* Whether a node before this one updates the part. */
 static bool is_updated_before(const ls_stage *stage, const node_at *of, int part) {
-  const ls_update_node *first = ls_optimizer_row_of(optimizer_of(stage))->node;
+  const ls_update_node *first = row_for(stage, of->parameter)->node;
   for (const ls_update_node *node = first; !of->speculation && node < of->node; node++)
     for (int o = 0; o < node->outputs; o++)
       if (node->out[o].from == LS_FROM_PART && node->out[o].index == part) return true;
@@ -321,8 +333,8 @@ static ls_status read_node_input(ls_stage *stage, const node_at *of, int i, ls_e
 /* The rank's shard of an output is that of what the node reads. */
 static ls_status check_shard(ls_stage *stage, const node_at *of, int o, ls_error *error) {
   const ls_placement shard =
-      ls_part_placement(stage, &of->from->placement, ls_proof_instruction(stage)->out[o]);
-  if (ls_places_equal(stage->proof, &of->from->placement, &shard)) return LS_OK;
+      ls_part_placement(stage, &of->placement, ls_proof_instruction(stage)->out[o]);
+  if (ls_places_equal(stage->proof, &of->placement, &shard)) return LS_OK;
   return ls_proof_fail(stage, error,
                        "makes other shards than it has the gradient of: expected the same");
 }
@@ -373,6 +385,40 @@ static ls_status speculate_weights(ls_stage *stage, const node_at *of, int o, ls
   return LS_OK;
 }
 
+/* Of shards each rank has its part of it. */
+static ls_status make_partial(ls_stage *stage, ls_reduce reduce, ls_content *made,
+                              ls_error *error) {
+  if (ls_proof_instruction(stage)->first_only)
+    return ls_proof_fail(stage, error, "counts some ranks alone: expected each shard's");
+  for (int axis = 0; axis < stage->proof->mesh.count; axis++) {
+    ls_place *place = &made->placement.on[axis];
+    const bool shards = place->kind == LS_SHARDED || place->kind == LS_SHARDED_FLAT;
+    *place = shards ? (ls_place){.kind = LS_PARTIAL, .reduce = reduce} : (ls_place){0};
+  }
+  return LS_OK;
+}
+
+/* What every rank has all of, or its part of. */
+static ls_status make_whole(ls_stage *stage, const node_at *of, int o, ls_content *made,
+                            ls_error *error) {
+  const ls_program *program = stage->program;
+  const ls_update_operand out = of->node->out[o];
+  const ls_program_parameter *about = &program->parameters[of->parameter];
+  const int at = ls_proof_instruction(stage)->out[o];
+  const ls_value *value = &program->values.items[at];
+  ls_value wanted = {.dtype = program->values.items[about->part[LS_PART_MASTER]].dtype,
+                     .storage = value->storage,
+                     .placement = value->placement};
+  wanted.ndim = ls_update_dims(out.from, about->ndim, about->dims, wanted.global);
+  if (!ls_value_same_place(value, &wanted))
+    return ls_proof_fail(stage, error, "makes %s in another form: expected the whole of it",
+                         value->name);
+  made->placement = of->from->placement;
+  made->expression = temporary_leaf(stage, of->parameter, out);
+  LS_TRY(make_partial(stage, out.from == LS_FROM_BLOCKS ? LS_MAX : LS_SUM, made, error));
+  return ls_check_declared(stage, at, &made->placement, error);
+}
+
 /* Elements as master weights have them, wherever; or a number that is no cell of the step's. */
 static ls_status make_temporary(ls_stage *stage, const node_at *of, int o, ls_content *made,
                                 ls_error *error) {
@@ -380,9 +426,11 @@ static ls_status make_temporary(ls_stage *stage, const node_at *of, int o, ls_co
   const int out = ls_proof_instruction(stage)->out[o];
   const ls_value *value = &program->values.items[out];
   const bool number = of->node->out[o].from == LS_FROM_NUMBER;
+  const ls_value *master =
+      &program->values.items[program->parameters[of->parameter].part[LS_PART_MASTER]];
   ls_value wanted = {.dtype = LS_F64, .ndim = 1, .global = {1}, .offset = value->offset};
-  if (!number)
-    wanted = program->values.items[program->parameters[of->parameter].part[LS_PART_MASTER]];
+  if (is_whole(of->node->out[o])) return make_whole(stage, of, o, made, error);
+  if (!number) wanted = *master;
   wanted.storage = value->storage;
   if (!ls_value_same_place(value, &wanted) || cell_of(stage, out) >= 0 ||
       (number && ls_program_buffer_group(program, out)->pool != LS_POOL_CELL))
@@ -391,18 +439,11 @@ static ls_status make_temporary(ls_stage *stage, const node_at *of, int o, ls_co
         number ? "a number that is no cell of the step's" : "elements as the master weights are");
   made->expression = temporary_leaf(stage, of->parameter, of->node->out[o]);
   if (!number) return check_shard(stage, of, o, error);
-  if (ls_proof_instruction(stage)->first_only)
-    return ls_proof_fail(stage, error, "counts some ranks alone: expected each shard's");
-  for (int axis = 0; axis < stage->proof->mesh.count; axis++) {
-    ls_place *place = &made->placement.on[axis];
-    const bool shards = place->kind == LS_SHARDED || place->kind == LS_SHARDED_FLAT;
-    *place = shards ? (ls_place){.kind = LS_PARTIAL} : (ls_place){0};
-  }
-  return LS_OK;
+  return make_partial(stage, LS_SUM, made, error);
 }
 
 static ls_status write_node_output(ls_stage *stage, const node_at *of, int o, ls_error *error) {
-  ls_content made = {.microbatch = -1, .placement = of->from->placement};
+  ls_content made = {.microbatch = -1, .placement = of->placement};
   const int out = ls_proof_instruction(stage)->out[o];
   if (is_temporary(of->node->out[o]))
     LS_TRY(make_temporary(stage, of, o, &made, error));
@@ -419,6 +460,7 @@ static ls_status write_node_output(ls_stage *stage, const node_at *of, int o, ls
 /* Whose gradient the instruction reads, or what was made of it: elements rather than numbers. */
 static ls_status find_parameter(ls_stage *stage, node_at *of, ls_error *error) {
   const ls_program *program = stage->program;
+  int from = 0;
   for (int i = 0; i < ls_proof_instruction(stage)->inputs; i++) {
     ls_operand operand;
     const ls_content *content;
@@ -431,16 +473,30 @@ static ls_status find_parameter(ls_stage *stage, node_at *of, ls_error *error) {
       continue;
     of->parameter = record->in[0];
     of->from = content;
+    from = i;
     if (program->values.items[operand.value].flat_elements) break;
   }
-  if (of->from) return LS_OK;
-  return ls_proof_fail(stage, error, "reads no gradient of a parameter: expected one");
+  if (!of->from)
+    return ls_proof_fail(stage, error, "reads no gradient of a parameter: expected one");
+  of->placement = of->from->placement;
+  const int *part = program->parameters[of->parameter].part;
+  if (of->node->in[from].from == LS_FROM_MATRIX && part[LS_PART_MASTER] >= 0)
+    of->placement = ls_part_placement(stage, &program->values.items[part[LS_PART_USED]].placement,
+                                      part[LS_PART_MASTER]);
+  return LS_OK;
+}
+
+static bool is_node_of(const ls_optimizer_row *row, const ls_update_node *node) {
+  return node >= row->node && node < row->node + row->nodes;
 }
 
 /* The instruction has the node's operands and settings. */
 static ls_status fit_node(ls_stage *stage, node_at *of, ls_error *error) {
   LS_TRY(expect_operands(stage, of->node->inputs, of->node->outputs, error));
   LS_TRY(find_parameter(stage, of, error));
+  if (!of->speculation && !is_node_of(row_for(stage, of->parameter), of->node))
+    return ls_proof_fail(stage, error, "updates %s as others are: expected its own update",
+                         stage->program->parameters[of->parameter].name);
   for (int i = 0; i < of->node->inputs; i++) LS_TRY(read_node_input(stage, of, i, error));
   if (settings_fit(stage, of)) return LS_OK;
   return ls_proof_fail(stage, error, "has other settings than the layout: expected the same");
@@ -453,16 +509,20 @@ static ls_status run_optimizer(ls_stage *stage, ls_error *error) {
   const ls_op_kind kind = ls_proof_instruction(stage)->kind;
   const bool speculation = row->speculative && kind == row->speculative;
   const ls_update_node speculated = ls_optimizer_speculation(optimizer_of(stage));
-  const ls_update_node *nodes = speculation ? &speculated : row->node;
   ls_status status = LS_REFUTED;
   bool any = false;
-  for (int n = 0; n < (speculation ? 1 : row->nodes) && status != LS_OK; n++) {
-    node_at of = {.node = &nodes[n], .speculation = speculation};
-    if (of.node->op != kind) continue;
-    any = true;
-    status = fit_node(stage, &of, error);
-    for (int o = 0; status == LS_OK && o < of.node->outputs; o++)
-      LS_TRY(write_node_output(stage, &of, o, error));
+  for (int update = 0; update < LS_UPDATE_COUNT; update++) {
+    const ls_optimizer_row *its = ls_optimizer_update(optimizer_of(stage), update);
+    if (update > 0 && its == row) break;
+    const ls_update_node *nodes = speculation ? &speculated : its->node;
+    for (int n = 0; n < (speculation ? 1 : its->nodes) && status != LS_OK; n++) {
+      node_at of = {.node = &nodes[n], .speculation = speculation};
+      if (of.node->op != kind) continue;
+      any = true;
+      status = fit_node(stage, &of, error);
+      for (int o = 0; status == LS_OK && o < of.node->outputs; o++)
+        LS_TRY(write_node_output(stage, &of, o, error));
+    }
   }
   if (any) return status;
   return ls_proof_fail(stage, error, "is not the layout's optimizer: expected it");
@@ -474,7 +534,10 @@ static bool is_of_update(const ls_stage *stage) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   bool found = ls_op_row(instruction->kind)->updates ||
                (row->speculative && instruction->kind == row->speculative);
-  for (int n = 0; n < row->nodes; n++) found |= row->node[n].op == instruction->kind;
+  for (int update = 0; update < LS_UPDATE_COUNT; update++) {
+    const ls_optimizer_row *its = ls_optimizer_update(optimizer_of(stage), update);
+    for (int n = 0; n < its->nodes; n++) found |= its->node[n].op == instruction->kind;
+  }
   return found && (instruction->outputs == 0 || cell_of(stage, instruction->out[0]) < 0);
 }
 

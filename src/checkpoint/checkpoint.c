@@ -28,7 +28,7 @@ typedef struct saver {
   const ls_program *program;
   const ls_checkpoint_extra *extra;
   ls_arena *arena;
-  ls_dtype dtype; /* of all tensors of the checkpoint */
+  ls_dtype dtype; /* of all tensors of the checkpoint but codes */
   bool first;     /* rank 0 */
   const char *aside, *final;
   int64_t step;
@@ -65,10 +65,15 @@ static ls_status list_tensors(void *context, ls_round_message *message, ls_error
   return LS_OK;
 }
 
+static ls_dtype dtype_of(const saver *self, const ls_stored_layout *layout) {
+  return ls_state_row_of(layout->part)->type == LS_TYPE_CODE ? LS_U8 : self->dtype;
+}
+
 /* What this rank saves of one tensor. */
 static ls_status write_tensor(saver *self, tensor_set *set, int t, void *tile_data, void *scratch,
                               ls_error *error) {
   const ls_stored_layout *layout = &set->layouts[t];
+  const ls_dtype dtype = dtype_of(self, layout);
   for (int i = 0; i < layout->pieces.count; i++) {
     const ls_weight_place to = {layout, &layout->pieces.items[i], NULL};
     ls_state_range ranges[LS_MOST_RANGES];
@@ -77,9 +82,9 @@ static ls_status write_tensor(saver *self, tensor_set *set, int t, void *tile_da
     for (int r = 0; r < count; r++) {
       const ls_box box = ls_weight_piece_box(to.piece, &ranges[r].box);
       for (ls_box tile = {0}; ls_stored_tile(layout, &box, LS_TILE_ELEMENTS, &tile);) {
-        LS_TRY(ls_rank_read_range(self->rank, self->program, &ranges[r], &tile, tile_data,
-                                  self->dtype, error));
-        LS_TRY(ls_stored_write(set->writer, t, &to, &tile, self->dtype, tile_data, scratch, error));
+        LS_TRY(ls_rank_read_range(self->rank, self->program, &ranges[r], &tile, tile_data, dtype,
+                                  error));
+        LS_TRY(ls_stored_write(set->writer, t, &to, &tile, dtype, tile_data, scratch, error));
       }
     }
   }
@@ -165,7 +170,7 @@ static ls_status open_set(saver *self, tensor_set *set, ls_error *error) {
   ls_tensor_spec *specs = LS_NEW_ARRAY(self->arena, ls_tensor_spec, set->count);
   for (int t = 0; t < set->count; t++) {
     const ls_stored_layout *layout = &set->layouts[t];
-    specs[t] = (ls_tensor_spec){layout->name, self->dtype, layout->ndim, layout->dims};
+    specs[t] = (ls_tensor_spec){layout->name, dtype_of(self, layout), layout->ndim, layout->dims};
   }
   const size_t asked = self->extra->max_shard_bytes;
   const size_t max_shard_bytes = asked ? asked : usual_shard_bytes;

@@ -47,6 +47,10 @@ static ls_status find_moments(const ls_program *program, const char *folder,
       return ls_fail(error, LS_INPUT, "%s: the optimizer's tensor %s is missing", folder,
                      layout->name);
     LS_TRY(check_shape(tensor, layout, error));
+    const bool codes = ls_state_row_of(layout->part)->type == LS_TYPE_CODE;
+    if (codes != (tensor->dtype == LS_U8))
+      return ls_fail(error, LS_INPUT, "%s: %s: found %s; expected %s", tensor->file, tensor->name,
+                     ls_dtype_name(tensor->dtype), codes ? "uint8" : "floating-point numbers");
     (*items)[i] = (ls_load_item){.from = {layout, layout->pieces.items, tensor},
                                  .parameter = layout->pieces.items->parameter,
                                  .part = layout->part};

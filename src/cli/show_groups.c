@@ -61,6 +61,50 @@ static void print_json(const groups *all, double learning_rate) {
   ls_show_print_json(json_pack("{s:o}", "groups", array));
 }
 
+/* What of all parameters the optimizer's own update has, and what is done for it together. */
+typedef struct share {
+  int count, others;
+  int64_t elements, other_elements;
+  double flops; /* of matrices that are made orthogonal */
+} share;
+
+static share find_share(const ls_session *session) {
+  const ls_optimizer *optimizer = &session->layout.optimizer;
+  share made = {0};
+  for (int p = 0; p < session->graph->parameters.count; p++) {
+    const ls_parameter_record *record = &session->graph->parameters.items[p];
+    const ls_state_size size =
+        ls_state_size_of(LS_PART_MASTER, record->about.ndim, record->about.dims);
+    if (!record->trainable) continue;
+    const bool other = ls_optimizer_update_of(optimizer, session->graph, p);
+    *(other ? &made.others : &made.count) += 1;
+    *(other ? &made.other_elements : &made.elements) += size.rows * size.columns;
+    if (!other)
+      made.flops += ls_op_flops(LS_OP_ORTHOGONALISE, &(ls_attributes){0}, record->about.dims, NULL);
+  }
+  return made;
+}
+
+static void print_share(const ls_session *session) {
+  const ls_optimizer *optimizer = &session->layout.optimizer;
+  const ls_optimizer_row *row = ls_optimizer_row_of(optimizer);
+  if (row->rule == LS_UPDATES_ALL) return;
+  const share of = find_share(session);
+  printf("  %s has %d of these parameters, %lld elements; %s the other %d, %lld\n", row->name,
+         of.count, (long long)of.elements, ls_optimizer_update(optimizer, 1)->name, of.others,
+         (long long)of.other_elements);
+  if (row->rule == LS_UPDATES_MATRICES)
+    printf(
+        "  each matrix is added up over the ranks that hold shards (%.4g MB a step of all), and "
+        "each of them makes it orthogonal: %.4g GFLOP a step of all\n",
+        4e-6 * (double)of.elements, 1e-9 * of.flops);
+  else
+    printf(
+        "  the largest of each block is found over the ranks that hold shards: %.4g MB a step of "
+        "all\n",
+        8e-6 * (double)of.elements / LS_STATE_BLOCK);
+}
+
 void ls_show_groups(const ls_session *session, bool json) {
   const groups all = list_groups(session);
   const double learning_rate = session->run->train.lr;
@@ -77,4 +121,5 @@ void ls_show_groups(const ls_session *session, bool json) {
     printf("  %13.6g %8.4g %13.6g %11d %14lld  %s, %s\n", each->rate * learning_rate, each->rate,
            each->weight_decay, each->count, (long long)each->elements, each->first, each->last);
   }
+  print_share(session);
 }

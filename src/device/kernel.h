@@ -15,7 +15,9 @@
  * dims[1]). Only the first valid[d] entries of dimension d exist; what lies beyond is padding:
  * rows beyond are neither read nor written, columns beyond are zero and are kept zero (kernels may
  * compute over them, since zero weights make them zero). start[d] is the place of entry 0 in the
- * whole tensor. */
+ * whole tensor. Of a range of a parameter's elements, ndim 1, start[0] is the place of element 0 in
+ * what tensor parallelism leaves of the whole, of which a row has dims[1] elements and which begins
+ * at row start[1] and column start[2] of the whole. */
 typedef struct ls_view {
   void *data;
   ls_dtype dtype;

@@ -112,6 +112,12 @@ enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 9, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_R
   X(ADAMW_SPECULATE, "adamw_speculate")   \
   X(SGD_SPECULATE, "sgd_speculate")       \
   X(LION_SPECULATE, "lion_speculate")     \
+  X(ADAMW8_LARGEST, "adamw8_largest")     \
+  X(ADAMW8, "adamw8")                     \
+  X(ADAMW8_KEEP, "adamw8_keep")           \
+  X(MUON_MOMENTUM, "muon_momentum")       \
+  X(ORTHOGONALISE, "orthogonalise")       \
+  X(MUON, "muon")                         \
   X(CAST, "cast")                         \
   X(COPY, "copy")
 

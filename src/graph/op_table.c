@@ -36,6 +36,15 @@ static double ring_bwd_flops(const ls_attributes *attributes, const int64_t *que
   return attention_bwd_flops(attributes, query, other) / (double)ls_ring_needed(attributes);
 }
 
+/* Five times the matrix times itself, that times itself, and the matrix times what both make. */
+static double orthogonalise_flops(const ls_attributes *attributes, const int64_t *matrix,
+                                  const int64_t *other) {
+  (void)attributes, (void)other;
+  const bool tall = matrix[0] > matrix[1];
+  const double least = (double)matrix[tall], most = (double)matrix[!tall];
+  return 5 * (4 * least * least * most + 2 * least * least * least);
+}
+
 #define RING_DIVIDES                                                                         \
   (1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads | 1u << LS_ATTRIBUTE_sequence | \
    1u << LS_ATTRIBUTE_turns)
@@ -560,6 +569,21 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* gradient, learning rate, step, clip factor, master, momentum -> likewise of SGD */
     [LS_OP_SGD_SPECULATE] = {.labels = "e, 1, 1, 1, e, e -> e"},
     [LS_OP_LION_SPECULATE] = {.labels = "e, 1, 1, 1, e, e -> e"},
+    /* gradient, clip factor, codes of both moments, largest of their blocks -> the largest of each
+     * block of the moments that ADAMW8 would make, of what the rank has of it */
+    [LS_OP_ADAMW8_LARGEST] = {.labels = "e, 1, e, e, f -> f"},
+    /* gradient, learning rate, step, clip factor, largest of blocks before and after -> master,
+     * codes of both moments (updated in place; where the factor is 0, nothing is) */
+    [LS_OP_ADAMW8] = {.labels = "e, 1, 1, 1, f, f -> e, e, e", .updates = true},
+    /* largest of blocks, clip factor -> as the state keeps it, likewise */
+    [LS_OP_ADAMW8_KEEP] = {.labels = "f, 1 -> f", .updates = true},
+    /* gradient, clip factor -> momentum (in place, likewise), and what Muon makes orthogonal of it
+     * and the gradient (Nesterov's): the rank's elements of the whole matrix, else zero */
+    [LS_OP_MUON_MOMENTUM] = {.labels = "e, 1 -> e, m k", .updates = true},
+    /* a matrix -> nearly its orthogonal factor, and memory to work in */
+    [LS_OP_ORTHOGONALISE] = {.labels = "m k -> m k, m k, f p", .flops = orthogonalise_flops},
+    /* an orthogonal matrix, learning rate, clip factor -> master (in place, likewise) */
+    [LS_OP_MUON] = {.labels = "m k, 1, 1 -> e", .updates = true},
     [LS_OP_CAST] = {.labels = "e -> e", .duty = LS_DUTY_ROUND},
     [LS_OP_COPY] = {.labels = "n c -> n c",
                     .duty = LS_DUTY_COPY,

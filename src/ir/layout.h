@@ -27,6 +27,8 @@ typedef enum ls_optimizer_kind {
   LS_OPTIMIZER_ADAMW = 0,
   LS_OPTIMIZER_SGD,
   LS_OPTIMIZER_LION,
+  LS_OPTIMIZER_ADAMW8BIT,
+  LS_OPTIMIZER_MUON,
   LS_OPTIMIZER_COUNT
 } ls_optimizer_kind;
 
@@ -34,7 +36,8 @@ typedef struct ls_optimizer {
   ls_optimizer_kind kind;
   const struct ls_optimizer_row *row; /* in place of that of `kind`; NULL: that. Not owned */
   double beta1, beta2, epsilon, weight_decay, momentum;
-  double clip; /* largest global norm; 0: none */
+  double clip;         /* largest global norm; 0: none */
+  double matrix_scale; /* muon: of the root of the larger dimension; 0: as torch's "original" */
 } ls_optimizer;
 
 /* Where something waits until it is needed. */

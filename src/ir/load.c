@@ -137,11 +137,11 @@ static bool read_layout(ls_arena *arena, const json_t *object, ls_layout *layout
   const json_t *recompute;
   int kind;
   ls_optimizer *optimizer = &layout->optimizer;
-  if (json_unpack((json_t *)object, "{s:s,s:s,s:o,s:s,s:s,s:[iffffff]}", "schedule", &schedule,
+  if (json_unpack((json_t *)object, "{s:s,s:s,s:o,s:s,s:s,s:[ifffffff]}", "schedule", &schedule,
                   "stages", &stages, "recompute", &recompute, "compute", &compute, "grad_dtype",
                   &grad_dtype, "optimizer", &kind, &optimizer->beta1, &optimizer->beta2,
                   &optimizer->epsilon, &optimizer->weight_decay, &optimizer->momentum,
-                  &optimizer->clip) != 0 ||
+                  &optimizer->clip, &optimizer->matrix_scale) != 0 ||
       !read_ops(recompute, &layout->recompute) || !read_recompute_of(arena, object, layout) ||
       !read_offload(object, &layout->offload) || !read_numbers(object, layout))
     return false;
@@ -477,10 +477,10 @@ static ls_status load_parameter(loader *l, json_t *item, size_t index) {
   const char *name;
   int present, owner, trainable, sharding, precision;
   json_t *dims, *values;
-  if (json_unpack(item, "[sbbbiioio]", &name, &present, &owner, &trainable, &sharding, &precision,
-                  &dims, &made->unit, &values) != 0 ||
+  if (json_unpack(item, "[sbbbiioiio]", &name, &present, &owner, &trainable, &sharding, &precision,
+                  &dims, &made->unit, &made->update, &values) != 0 ||
       !in_range(sharding, LS_TP_COUNT) || !in_range(precision, LS_BLOCKS_INT8 + 1) ||
-      !in_range(made->unit, l->program->units.count) ||
+      !in_range(made->unit, l->program->units.count) || !in_range(made->update, LS_UPDATE_COUNT) ||
       !read_ints(values, made->part, LS_PART_COUNT))
     return damaged(l, "parameter", index);
   made->name = ls_arena_strdup(l->arena, name);

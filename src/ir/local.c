@@ -1,5 +1,17 @@
 #include "ir/program.h"
 
+/* Of a parameter's range: how wide a row is that the rank has, and which of the whole's rows and
+ * columns it begins with. */
+static void find_rows(const ls_program *program, int rank, const ls_value *value, ls_local *local) {
+  if (!value->flat_rows) return;
+  const ls_axes across = ls_placement_axes(&program->mesh, &value->placement, LS_SHARDED, 1);
+  const ls_axis_order order = ls_placement_order(&value->placement, across);
+  local->dims[1] = local->valid[1] = value->flat_row_elements;
+  local->start[1] =
+      ls_mesh_part(&program->mesh, rank, &value->placement, 0, value->flat_rows).start;
+  local->start[2] = ls_mesh_index(&program->mesh, rank, order) * value->flat_row_elements;
+}
+
 /* The end of a flat range on this rank: a parameter's rows of padding lie behind it. */
 static int64_t flat_end(const ls_program *program, int rank, const ls_value *value) {
   if (!value->flat_rows) return value->flat_offset + value->global[0];
@@ -78,6 +90,7 @@ ls_local ls_program_local(const ls_program *program, int rank, int index) {
   ls_local local = {.offset = program->storages.items[value->storage].offset + value->offset};
   if (value->flat_elements) {
     cut_flat(program, rank, value, &local);
+    find_rows(program, rank, value, &local);
     return local;
   }
   for (int d = 0; d < value->ndim; d++) {

@@ -167,6 +167,7 @@ typedef struct ls_program_parameter {
   int ndim;
   int64_t dims[LS_MAX_DIMS]; /* of the whole tensor, in elements: of blocks, how many */
   int unit;
+  int update;              /* which of the optimizer's it has */
   int part[LS_PART_COUNT]; /* values, by ls_state_part; -1: none */
 } ls_program_parameter;
 
@@ -216,7 +217,8 @@ typedef struct ls_program {
 } ls_program;
 
 /* A rank's part of a value: its sizes, and its place in bytes from the start of its buffer group.
- */
+ * Of a parameter's range, which has one dimension, behind it: dims[1], stored elements of a row;
+ * start[1] and start[2], row and column of the whole that the rank's cut of it begins with. */
 typedef struct ls_local {
   int64_t offset;
   int64_t dims[LS_MAX_DIMS], valid[LS_MAX_DIMS], start[LS_MAX_DIMS];

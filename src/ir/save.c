@@ -36,15 +36,15 @@ static json_t *layout_json(const ls_layout *layout) {
   json_t *recompute_of = json_array();
   for (int i = 0; i < layout->recompute_of_count; i++)
     json_array_append_new(recompute_of, ops_json(&layout->recompute_of[i]));
-  json_t *object =
-      json_pack("{s:s,s:s,s:o,s:o,s:s,s:s,s:[iffffff],s:[ifii]}", "schedule",
-                layout->schedule ? layout->schedule : "", "stages",
-                layout->stages ? layout->stages : "", "recompute", ops_json(&layout->recompute),
-                "recompute_of", recompute_of, "compute", ls_dtype_name(layout->compute),
-                "grad_dtype", ls_dtype_name(layout->grad_dtype), "optimizer", (int)optimizer->kind,
-                optimizer->beta1, optimizer->beta2, optimizer->epsilon, optimizer->weight_decay,
-                optimizer->momentum, optimizer->clip, "offload", (int)offload->optimizer,
-                offload->optimizer_fraction, (int)offload->parameters, (int)offload->activations);
+  json_t *object = json_pack(
+      "{s:s,s:s,s:o,s:o,s:s,s:s,s:[ifffffff],s:[ifii]}", "schedule",
+      layout->schedule ? layout->schedule : "", "stages", layout->stages ? layout->stages : "",
+      "recompute", ops_json(&layout->recompute), "recompute_of", recompute_of, "compute",
+      ls_dtype_name(layout->compute), "grad_dtype", ls_dtype_name(layout->grad_dtype), "optimizer",
+      (int)optimizer->kind, optimizer->beta1, optimizer->beta2, optimizer->epsilon,
+      optimizer->weight_decay, optimizer->momentum, optimizer->clip, optimizer->matrix_scale,
+      "offload", (int)offload->optimizer, offload->optimizer_fraction, (int)offload->parameters,
+      (int)offload->activations);
   for (int a = 0; a < LS_LAYOUT_AXES; a++)
     json_object_set_new(object, ls_layout_axis(a), json_integer(ls_layout_size(layout, a)));
   for (const ls_layout_number *each = ls_layout_numbers; each->name; each++)
@@ -119,9 +119,9 @@ static json_t *instruction_json(const ls_instruction *each) {
 }
 
 static json_t *parameter_json(const ls_program_parameter *p) {
-  return json_pack("[sbbbiioio]", p->name, (int)p->present, (int)p->owner, (int)p->trainable,
+  return json_pack("[sbbbiioiio]", p->name, (int)p->present, (int)p->owner, (int)p->trainable,
                    (int)p->sharding, (int)p->precision, integers(p->dims, p->ndim), p->unit,
-                   ints(p->part, LS_PART_COUNT));
+                   p->update, ints(p->part, LS_PART_COUNT));
 }
 
 static json_t *body_json(const ls_body *body) {

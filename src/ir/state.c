@@ -15,13 +15,14 @@ const char *ls_category_name(ls_category category) {
 }
 
 enum { LS_ALL = 0, LS_TRAINED = 1, LS_KEPT = 2 };
-enum { LS_TENSOR = 0, LS_RANGE = 1 };
+enum { LS_TENSOR = 0, LS_RANGE, LS_BLOCKWISE };
 
 static const ls_state_row parts[LS_PART_COUNT] = {
 #define LS_PART_ROW(suffix, name, type, shape, category, has, saved) \
   {name,                                                             \
    LS_TYPE_##type,                                                   \
-   LS_##shape,                                                       \
+   LS_##shape == LS_RANGE,                                           \
+   LS_##shape == LS_BLOCKWISE,                                       \
    LS_CATEGORY_##category,                                           \
    ((LS_##has) & LS_TRAINED) != 0,                                   \
    ((LS_##has) & LS_KEPT) != 0,                                      \
@@ -37,8 +38,39 @@ const ls_state_row *ls_state_row_of(ls_state_part part) {
 ls_dtype ls_state_dtype(const ls_layout *layout, ls_state_part part, ls_precision precision) {
   const ls_state_type type = parts[part].type;
   if (type == LS_TYPE_COMPUTE) return ls_layout_dtype(layout, precision);
+  if (type == LS_TYPE_CODE) return LS_U8;
   if (layout->compute == LS_F64) return LS_F64;
   return type == LS_TYPE_GRADIENT ? layout->grad_dtype : LS_F32;
+}
+
+static int64_t elements_of(int ndim, const int64_t *dims) {
+  int64_t elements = 1;
+  for (int d = 0; d < ndim; d++) elements *= dims[d];
+  return elements;
+}
+
+/* Of both moments. */
+static int64_t blocks_of(int ndim, const int64_t *dims) {
+  return 2 * ((elements_of(ndim, dims) + LS_STATE_BLOCK - 1) / LS_STATE_BLOCK);
+}
+
+ls_state_size ls_state_size_of(ls_state_part part, int ndim, const int64_t *dims) {
+  if (parts[part].blocks) return (ls_state_size){blocks_of(ndim, dims), 1};
+  return (ls_state_size){dims[0], ndim > 1 ? dims[1] : 1};
+}
+
+int ls_update_dims(ls_update_source from, int ndim, const int64_t *dims,
+                   int64_t made[LS_MAX_DIMS]) {
+  memset(made, 0, sizeof *made * LS_MAX_DIMS);
+  if (from == LS_FROM_BLOCKS) {
+    made[0] = blocks_of(ndim, dims);
+    return 1;
+  }
+  memcpy(made, dims, sizeof *dims * (size_t)ndim);
+  if (from == LS_FROM_MATRIX) return ndim;
+  made[1] = ndim > 1 && dims[1] < dims[0] ? dims[1] : dims[0];
+  made[0] = 2 * made[1];
+  return 2;
 }
 
 #define SETTING(from, to, key) \
@@ -89,10 +121,89 @@ static const ls_optimizer_row optimizers[LS_OPTIMIZER_COUNT] = {
                                SETTING(beta1, beta1, "optimizer.betas"),
                                SETTING(beta2, beta2, "optimizer.betas")}}},
          .speculative = LS_OP_LION_SPECULATE},
+    [LS_OPTIMIZER_ADAMW8BIT] = {.name = "adamw8bit",
+                                .rule = LS_UPDATES_LARGE,
+                                .rest = LS_OPTIMIZER_ADAMW,
+                                .nodes = 3,
+                                .node = {{.op = LS_OP_ADAMW8_LARGEST,
+                                          .inputs = 5,
+                                          .in = {PART(GRADIENT), CELL(CLIP_FACTOR), PART(CODES1),
+                                                 PART(CODES2), PART(LARGEST)},
+                                          .outputs = 1,
+                                          .out = {{LS_FROM_BLOCKS, 0}},
+                                          .columns = true,
+                                          .settings = 2,
+                                          .setting = {SETTING(beta1, beta1, "optimizer.betas"),
+                                                      SETTING(beta2, beta2, "optimizer.betas")}},
+                                         {.op = LS_OP_ADAMW8,
+                                          .inputs = 6,
+                                          .in = {PART(GRADIENT),
+                                                 CELL(LEARNING_RATE),
+                                                 CELL(STEP),
+                                                 CELL(CLIP_FACTOR),
+                                                 PART(LARGEST),
+                                                 {LS_FROM_BLOCKS, 0}},
+                                          .outputs = 3,
+                                          .out = {PART(MASTER), PART(CODES1), PART(CODES2)},
+                                          .columns = true,
+                                          .settings = 4,
+                                          .setting = {SETTING(weight_decay, weight_decay,
+                                                              "optimizer.weight_decay"),
+                                                      SETTING(beta1, beta1, "optimizer.betas"),
+                                                      SETTING(beta2, beta2, "optimizer.betas"),
+                                                      SETTING(epsilon, epsilon, "optimizer.eps")}},
+                                         {.op = LS_OP_ADAMW8_KEEP,
+                                          .inputs = 2,
+                                          .in = {{LS_FROM_BLOCKS, 0}, CELL(CLIP_FACTOR)},
+                                          .outputs = 1,
+                                          .out = {PART(LARGEST)}}}},
+    [LS_OPTIMIZER_MUON] =
+        {.name = "muon",
+         .rule = LS_UPDATES_MATRICES,
+         .rest = LS_OPTIMIZER_ADAMW,
+         .nodes = 3,
+         .node = {{.op = LS_OP_MUON_MOMENTUM,
+                   .inputs = 2,
+                   .in = {PART(GRADIENT), CELL(CLIP_FACTOR)},
+                   .outputs = 2,
+                   .out = {PART(MOMENT1), {LS_FROM_MATRIX, 0}},
+                   .settings = 1,
+                   .setting = {SETTING(momentum, beta1, "optimizer.momentum")}},
+                  {.op = LS_OP_ORTHOGONALISE,
+                   .inputs = 1,
+                   .in = {{LS_FROM_MATRIX, 0}},
+                   .outputs = 3,
+                   .out = {{LS_FROM_MATRIX, 1}, {LS_FROM_MATRIX, 2}, {LS_FROM_SQUARES, 0}}},
+                  {.op = LS_OP_MUON,
+                   .inputs = 3,
+                   .in = {{LS_FROM_MATRIX, 1}, CELL(LEARNING_RATE), CELL(CLIP_FACTOR)},
+                   .outputs = 1,
+                   .out = {PART(MASTER)},
+                   .settings = 2,
+                   .setting = {SETTING(weight_decay, weight_decay, "optimizer.weight_decay"),
+                               SETTING(matrix_scale, scale, "optimizer.adjust_lr")}}}},
 };
 
 const ls_optimizer_row *ls_optimizer_row_of(const ls_optimizer *optimizer) {
   return optimizer->row ? optimizer->row : &optimizers[optimizer->kind];
+}
+
+int ls_optimizer_update_of(const ls_optimizer *optimizer, const ls_graph *graph, int parameter) {
+  const ls_parameter_record *record = &graph->parameters.items[parameter];
+  const ls_parameter *about = &record->about;
+  const int segment = graph->tensors.items[record->tensor.index].segment;
+  switch (ls_optimizer_row_of(optimizer)->rule) {
+    case LS_UPDATES_LARGE: return elements_of(about->ndim, about->dims) < LS_LEAST_BLOCKWISE;
+    case LS_UPDATES_MATRICES:
+      return about->ndim != 2 || about->sharding == LS_TP_EXPERTS ||
+             graph->segments.items[segment].layer < 0;
+    default: return 0;
+  }
+}
+
+const ls_optimizer_row *ls_optimizer_update(const ls_optimizer *optimizer, int update) {
+  const ls_optimizer_row *row = ls_optimizer_row_of(optimizer);
+  return update && row->rule != LS_UPDATES_ALL ? &optimizers[row->rest] : row;
 }
 
 ls_update_node ls_optimizer_speculation(const ls_optimizer *optimizer) {
@@ -105,8 +216,8 @@ ls_update_node ls_optimizer_speculation(const ls_optimizer *optimizer) {
   return node;
 }
 
-bool ls_optimizer_keeps(const ls_optimizer *optimizer, ls_state_part part) {
-  const ls_optimizer_row *row = ls_optimizer_row_of(optimizer);
+bool ls_optimizer_keeps(const ls_optimizer *optimizer, int update, ls_state_part part) {
+  const ls_optimizer_row *row = ls_optimizer_update(optimizer, update);
   bool keeps = part == LS_PART_MASTER;
   for (int n = 0; n < row->nodes; n++)
     for (int o = 0; o < row->node[n].outputs; o++)
@@ -114,8 +225,8 @@ bool ls_optimizer_keeps(const ls_optimizer *optimizer, ls_state_part part) {
   return keeps;
 }
 
-int ls_optimizer_temporaries(const ls_optimizer *optimizer, ls_update_source kind) {
-  const ls_optimizer_row *row = ls_optimizer_row_of(optimizer);
+int ls_optimizer_temporaries(const ls_optimizer *optimizer, int update, ls_update_source kind) {
+  const ls_optimizer_row *row = ls_optimizer_update(optimizer, update);
   int count = 0;
   for (int n = 0; n < row->nodes; n++)
     for (int o = 0; o < row->node[n].outputs; o++)
@@ -145,13 +256,16 @@ ls_attributes ls_optimizer_attributes(const ls_optimizer *optimizer, const ls_up
     memcpy((char *)&made + node->setting[s].to, (const char *)&own + node->setting[s].from,
            sizeof(double));
   if (reads_rate(node)) made.rate = parameter->settings.rate;
+  if (node->columns) made.columns = parameter->about.ndim > 1 ? parameter->about.dims[1] : 1;
   return made;
 }
 
 bool ls_optimizer_takes(const ls_optimizer *optimizer, const char *key) {
-  const ls_optimizer_row *row = ls_optimizer_row_of(optimizer);
-  for (int n = 0; n < row->nodes; n++)
-    for (int s = 0; s < row->node[n].settings; s++)
-      if (strcmp(row->node[n].setting[s].key, key) == 0) return true;
+  for (int update = 0; update < LS_UPDATE_COUNT; update++) {
+    const ls_optimizer_row *row = ls_optimizer_update(optimizer, update);
+    for (int n = 0; n < row->nodes; n++)
+      for (int s = 0; s < row->node[n].settings; s++)
+        if (strcmp(row->node[n].setting[s].key, key) == 0) return true;
+  }
   return false;
 }

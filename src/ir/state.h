@@ -35,22 +35,32 @@ typedef enum ls_category {
 const char *ls_category_name(ls_category category);
 
 /* What a part is typed as: the layout's compute type, the type of sums and updates (fp32, or fp64
- * under fp64), or that of gradients (the same, or bf16). */
-typedef enum ls_state_type { LS_TYPE_COMPUTE = 0, LS_TYPE_UPDATE, LS_TYPE_GRADIENT } ls_state_type;
+ * under fp64), that of gradients (the same, or bf16), or codes of 8 bits. */
+typedef enum ls_state_type {
+  LS_TYPE_COMPUTE = 0,
+  LS_TYPE_UPDATE,
+  LS_TYPE_GRADIENT,
+  LS_TYPE_CODE
+} ls_state_type;
 
 /* Enum suffix, name, type, shape, category; who has it; how a checkpoint calls it.
  *
  * USED is what kernels read, gathered or stored; STORED what stays between steps, in the compute
  * type. MASTER is the same value as kernels update it, and lies where STORED does if their types
  * and tiers are one. RAW_GRADIENT is that of one microbatch, before reduction; GRADIENT the reduced
- * one, which the update reads. */
-#define LS_STATE_PARTS(X)                                                                 \
-  X(USED, "used form", COMPUTE, TENSOR, GATHERED, ALL, NULL)                              \
-  X(STORED, "weights", COMPUTE, RANGE, PARAMETERS, ALL | LS_KEPT, NULL)                   \
-  X(MASTER, "master weights", UPDATE, RANGE, MASTER, TRAINED | LS_KEPT, "")               \
-  X(MOMENT1, "first moments", UPDATE, RANGE, MOMENTS, TRAINED | LS_KEPT, "moment1.")      \
-  X(MOMENT2, "second moments", UPDATE, RANGE, MOMENTS, TRAINED | LS_KEPT, "moment2.")     \
-  X(RAW_GRADIENT, "gradient of a microbatch", GRADIENT, TENSOR, GRADIENTS, TRAINED, NULL) \
+ * one, which the update reads. CODES1 and CODES2 are moments of 8 bits, in blocks of LS_STATE_BLOCK
+ * elements of the whole parameter, however it is cut; LARGEST the largest magnitude of each block,
+ * of the first moments and then of the second, the same on all ranks. */
+#define LS_STATE_PARTS(X)                                                                   \
+  X(USED, "used form", COMPUTE, TENSOR, GATHERED, ALL, NULL)                                \
+  X(STORED, "weights", COMPUTE, RANGE, PARAMETERS, ALL | LS_KEPT, NULL)                     \
+  X(MASTER, "master weights", UPDATE, RANGE, MASTER, TRAINED | LS_KEPT, "")                 \
+  X(MOMENT1, "first moments", UPDATE, RANGE, MOMENTS, TRAINED | LS_KEPT, "moment1.")        \
+  X(MOMENT2, "second moments", UPDATE, RANGE, MOMENTS, TRAINED | LS_KEPT, "moment2.")       \
+  X(CODES1, "codes of first moments", CODE, RANGE, MOMENTS, TRAINED | LS_KEPT, "codes1.")   \
+  X(CODES2, "codes of second moments", CODE, RANGE, MOMENTS, TRAINED | LS_KEPT, "codes2.")  \
+  X(LARGEST, "largest of blocks", UPDATE, BLOCKWISE, MOMENTS, TRAINED | LS_KEPT, "absmax.") \
+  X(RAW_GRADIENT, "gradient of a microbatch", GRADIENT, TENSOR, GRADIENTS, TRAINED, NULL)   \
   X(GRADIENT, "gradient", GRADIENT, RANGE, GRADIENTS, TRAINED, NULL)
 
 typedef enum ls_state_part {
@@ -63,7 +73,8 @@ typedef enum ls_state_part {
 typedef struct ls_state_row {
   const char *name;
   ls_state_type type;
-  bool range; /* 1-D, of the unit's flat buffer; else the tensor as kernels see it */
+  bool range;  /* 1-D, of the unit's flat buffer; else the tensor as kernels see it */
+  bool blocks; /* 1-D, numbers of the parameter's blocks, which every rank has all */
   ls_category category;
   bool trained; /* frozen parameters have none */
   bool kept;    /* between programs */
@@ -73,6 +84,17 @@ typedef struct ls_state_row {
 } ls_state_row;
 
 const ls_state_row *ls_state_row_of(ls_state_part part);
+
+/* Elements of a block of moments of 8 bits, and of the least parameter that has such moments; as
+ * bitsandbytes has both. */
+enum { LS_STATE_BLOCK = 256, LS_LEAST_BLOCKWISE = 4096 };
+
+/* How many rows of a part a checkpoint has, and how wide they are: those of a parameter with these
+ * dimensions; of blocks as many rows as there are numbers. */
+typedef struct ls_state_size {
+  int64_t rows, columns;
+} ls_state_size;
+ls_state_size ls_state_size_of(ls_state_part part, int ndim, const int64_t *dims);
 
 /* A part's type, of parameters of this precision: LS_COMPUTE, or that of blocks. */
 ls_dtype ls_state_dtype(const ls_layout *layout, ls_state_part part, ls_precision precision);
@@ -85,12 +107,22 @@ ls_dtype ls_state_dtype(const ls_layout *layout, ls_state_part part, ls_precisio
  * speculations taken back. Each node reads the gradient or what an earlier node made of it. */
 enum { LS_MOST_SETTINGS = 4, LS_MOST_UPDATE_NODES = 6, LS_MOST_TEMPORARIES = 4 };
 
+/* Those from LS_FROM_MATRIX on are whole on every rank: where a node makes them of shards, each
+ * rank fills in what it has, zero elsewhere, and they are added up, of blocks the largest taken. */
+
 typedef enum ls_update_source {
   LS_FROM_PART = 0, /* ls_state_part: the rank's elements, as state is placed */
   LS_FROM_CELL,     /* ls_cell */
   LS_FROM_ELEMENTS, /* a temporary, placed and typed as master weights are */
-  LS_FROM_NUMBER    /* a temporary of one number, summed over the ranks that hold shards */
+  LS_FROM_NUMBER,   /* a temporary of one number, summed over the ranks that hold shards */
+  LS_FROM_MATRIX,   /* a temporary, the whole parameter, typed as master weights are */
+  LS_FROM_SQUARES,  /* likewise of two squares, one above the other, of its smaller dimension */
+  LS_FROM_BLOCKS,   /* likewise as LARGEST is */
+  LS_UPDATE_SOURCE_COUNT
 } ls_update_source;
+
+/* The dimensions of a temporary that is whole, of a parameter with these; returns how many. */
+int ls_update_dims(ls_update_source from, int ndim, const int64_t *dims, int64_t made[LS_MAX_DIMS]);
 
 typedef struct ls_update_operand {
   ls_update_source from;
@@ -102,6 +134,7 @@ typedef struct ls_update_node {
   int inputs, outputs;
   ls_update_operand in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS];
   ls_attributes attributes; /* but for the settings */
+  bool columns;             /* it is told how many the whole parameter has */
   int settings;
   struct {
     size_t from, to; /* a double of ls_optimizer, and of ls_attributes */
@@ -109,9 +142,18 @@ typedef struct ls_update_node {
   } setting[LS_MOST_SETTINGS];
 } ls_update_node;
 
+/* Which parameters a row's nodes update; the others are updated by the row `rest`. */
+typedef enum ls_update_rule {
+  LS_UPDATES_ALL = 0,
+  LS_UPDATES_LARGE,   /* of LS_LEAST_BLOCKWISE elements or more */
+  LS_UPDATES_MATRICES /* of layers: neither embedding nor head, nor stacked experts */
+} ls_update_rule;
+
 typedef struct ls_optimizer_row {
   const char *name; /* as optimizer.name has it */
-  bool signs;       /* it goes by the sign of gradients, of those that are rounding alone too */
+  ls_update_rule rule;
+  ls_optimizer_kind rest;
+  bool signs; /* it goes by the sign of gradients, of those that are rounding alone too */
   int nodes;
   ls_update_node node[LS_MOST_UPDATE_NODES];
   /* For post-validation, of a row with one node: an op that reads what this one reads and updates,
@@ -121,14 +163,21 @@ typedef struct ls_optimizer_row {
 
 const ls_optimizer_row *ls_optimizer_row_of(const ls_optimizer *optimizer);
 
+/* Which of a row's updates a parameter has: 0 by its own nodes, 1 by those of `rest`. */
+enum { LS_UPDATE_COUNT = 2 };
+int ls_optimizer_update_of(const ls_optimizer *optimizer, const ls_graph *graph, int parameter);
+
+/* The row whose nodes are the update. */
+const ls_optimizer_row *ls_optimizer_update(const ls_optimizer *optimizer, int update);
+
 /* The node that speculates: the weights that the row's one node would make. */
 ls_update_node ls_optimizer_speculation(const ls_optimizer *optimizer);
 
-/* Whether a part is one of what the optimizer keeps: master weights, or what its nodes update. */
-bool ls_optimizer_keeps(const ls_optimizer *optimizer, ls_state_part part);
+/* Whether a part is one of what an update keeps: master weights, or what its nodes update. */
+bool ls_optimizer_keeps(const ls_optimizer *optimizer, int update, ls_state_part part);
 
 /* How many temporaries of a kind its nodes make. */
-int ls_optimizer_temporaries(const ls_optimizer *optimizer, ls_update_source kind);
+int ls_optimizer_temporaries(const ls_optimizer *optimizer, int update, ls_update_source kind);
 
 /* The weight decay of a parameter: its own, or the optimizer's, which vectors (biases, norms) are
  * spared. */

@@ -13,7 +13,9 @@ typedef struct ls_unit_memory {
   int at[LS_PART_COUNT];
   int source;  /* what is gathered: STORED, or a copy fetched to the device */
   int reduced; /* a gradient after reduction: RAW_GRADIENT, or this rank's shard */
-  int temporary[LS_MOST_TEMPORARIES]; /* of the update's nodes: elements */
+  int temporary[LS_UPDATE_SOURCE_COUNT][LS_MOST_TEMPORARIES]; /* of the update's nodes, by kind */
+  /* Where ranks add up those that are whole, of an update that the host does; -1: not yet. */
+  int meeting[LS_UPDATE_SOURCE_COUNT];
 } ls_unit_memory;
 
 /* What is known of a storage before it has its place. */
@@ -110,10 +112,29 @@ ls_pool ls_lower_work_pool(ls_tier tier);
 const ls_placement *ls_lower_placement(const ls_lowering *lowering, int unit, ls_state_part part);
 ls_dtype ls_lower_dtype(const ls_lowering *lowering, int unit, ls_state_part part);
 
+/* All of a part of a unit, or this rank's shard of it, in a storage; how many elements a rank has.
+ */
+int ls_lower_unit_part(ls_lowering *lowering, const char *name, int storage, int unit,
+                       ls_state_part part, const ls_placement *placement);
+int64_t ls_lower_unit_elements(const ls_lowering *lowering, int unit, ls_state_part part,
+                               const ls_placement *placement);
+
+/* Where ranks meet: on the device. */
+int ls_lower_meeting(ls_lowering *lowering, int unit, ls_update_source from);
+
+/* A temporary of the update's nodes that is whole, of a parameter, in a storage; `placement`:
+ * partial, or as it is once reduced. */
+int ls_lower_whole(ls_lowering *lowering, int parameter, ls_update_operand of, int storage,
+                   const ls_placement *placement);
+
 /* A parameter's elements in its unit's flat buffer, without rows of padding; `placement`: of the
- * unit. */
+ * unit. Of numbers of blocks, all of them. */
 int ls_lower_parameter(ls_lowering *lowering, int parameter, ls_state_part part, const char *name,
                        int storage, const ls_placement *placement);
+
+/* Appends a move between tiers that is done at once, in the order of kernels. */
+void ls_lower_move_now(ls_lowering *lowering, int source, int target, int64_t count,
+                       const char *what);
 
 /* Appends the instructions that begin a move between tiers. */
 void ls_lower_move(ls_lowering *lowering, const ls_action *action);

@@ -294,43 +294,102 @@ static int update_operand(ls_lowering *lowering, int p, ls_update_operand of) {
   const ls_unit_memory *memory = &lowering->memory[parameter->unit];
   if (of.from == LS_FROM_CELL) return lowering->program->cell[of.index];
   if (of.from == LS_FROM_NUMBER) return lowering->number[of.index];
+  if (of.from >= LS_FROM_MATRIX)
+    return ls_lower_whole(lowering, p, of, memory->temporary[of.from][of.index],
+                          &(ls_placement){0});
   if (of.from == LS_FROM_PART && of.index != LS_PART_STORED)
     return updated(lowering, p, (ls_state_part)of.index);
   const bool weights = of.from == LS_FROM_PART;
-  return ls_lower_parameter(lowering, p, weights ? LS_PART_STORED : LS_PART_MASTER, parameter->name,
-                            weights ? memory->part[LS_PART_STORED] : memory->temporary[of.index],
-                            &lowering->units->items[parameter->unit].state);
+  return ls_lower_parameter(
+      lowering, p, weights ? LS_PART_STORED : LS_PART_MASTER, parameter->name,
+      weights ? memory->part[LS_PART_STORED] : memory->temporary[of.from][of.index],
+      &lowering->units->items[parameter->unit].state);
 }
 
-/* What a node makes of shards as a number is each rank's part of it. */
-static void reduce_numbers(ls_lowering *lowering, const ls_update_node *node,
-                           const ls_instruction *made, const char *of) {
+/* Axes along which a node has shards of what it reads. */
+static ls_axes shard_axes(const ls_lowering *lowering, int inputs, const int *in) {
   const ls_program *program = lowering->program;
   ls_axes axes = 0;
-  for (int i = 0; i < made->inputs; i++) {
-    const ls_placement *placement = &program->values.items[made->in[i]].placement;
+  for (int i = 0; i < inputs; i++) {
+    const ls_placement *placement = &program->values.items[in[i]].placement;
     axes |= ls_placement_axes(&program->mesh, placement, LS_SHARDED, -1) |
             ls_placement_axes(&program->mesh, placement, LS_SHARDED_FLAT, -1);
   }
-  const char *what = ls_arena_printf(program->arena, "%s of %s", ls_op_name(node->op), of);
-  for (int o = 0; o < node->outputs; o++)
-    if (node->out[o].from == LS_FROM_NUMBER)
-      reduce_number(lowering, lowering->number[node->out[o].index], axes, what);
+  return ls_mesh_active(&program->mesh, axes);
+}
+
+/* What each rank has its part of, on these axes. */
+static ls_placement partial_on(ls_axes axes, ls_reduce reduce) {
+  ls_placement made = {0};
+  for (int a = 0; a < LS_MAX_AXES; a++)
+    if (axes >> a & 1) made.on[a] = (ls_place){.kind = LS_PARTIAL, .reduce = reduce};
+  return made;
+}
+
+static ls_reduce reduce_of(ls_update_operand of) {
+  return of.from == LS_FROM_BLOCKS ? LS_MAX : LS_SUM;
+}
+
+/* A whole temporary, made of every rank's part of it: on the device, where ranks meet. */
+static void reduce_whole(ls_lowering *lowering, int p, ls_update_operand of, ls_axes axes,
+                         int partial, const char *what) {
+  const ls_program *program = lowering->program;
+  const int unit = program->parameters[p].unit, own = program->values.items[partial].storage;
+  const bool away = lowering->offload_plan->state[unit];
+  const int storage = away ? ls_lower_meeting(lowering, unit, of.from) : own;
+  const ls_placement from = partial_on(axes, reduce_of(of)), whole = {0};
+  ls_resolve_step steps[LS_MAX_RESOLVE_STEPS];
+  const int count = ls_resolve(&program->mesh, &from, &whole, steps);
+  LS_ASSERT(count >= 0);
+  int64_t elements = 1;
+  for (int d = 0; d < program->values.items[partial].ndim; d++)
+    elements *= program->values.items[partial].global[d];
+  int source = partial;
+  if (away) {
+    source = ls_lower_whole(lowering, p, of, storage, &from);
+    ls_lower_move_now(lowering, partial, source, elements, what);
+  }
+  for (int s = 0; s < count; s++) {
+    const int target = ls_lower_whole(lowering, p, of, storage, &steps[s].after);
+    ls_lower_collective(lowering, steps[s].collective, steps[s].axes, source, target, elements,
+                        ls_resolve_reason(program->arena, &program->mesh, what, &steps[s]))
+        ->reduce = steps[s].from.reduce;
+    source = target;
+  }
+  if (away)
+    ls_lower_move_now(lowering, source, ls_lower_whole(lowering, p, of, own, &whole), elements,
+                      what);
+}
+
+/* What a node makes of shards, but for shards of its own, is each rank's part of it. */
+static void reduce_made(ls_lowering *lowering, int p, const ls_update_node *node, const int *out,
+                        ls_axes axes) {
+  const ls_program *program = lowering->program;
+  const char *what = ls_arena_printf(program->arena, "%s of %s", ls_op_name(node->op),
+                                     program->parameters[p].name);
+  for (int o = 0; o < node->outputs && axes; o++) {
+    if (node->out[o].from == LS_FROM_NUMBER) reduce_number(lowering, out[o], axes, what);
+    if (node->out[o].from >= LS_FROM_MATRIX)
+      reduce_whole(lowering, p, node->out[o], axes, out[o], what);
+  }
 }
 
 /* A node of the optimizer's update of a parameter. */
 static void lower_node(ls_lowering *lowering, int p, const ls_update_node *node) {
-  const ls_program_parameter *parameter = &lowering->program->parameters[p];
   int in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS];
-  bool numbers = false;
-  for (int o = 0; o < node->outputs; o++) out[o] = update_operand(lowering, p, node->out[o]);
   for (int i = 0; i < node->inputs; i++) in[i] = update_operand(lowering, p, node->in[i]);
+  const ls_axes axes = shard_axes(lowering, node->inputs, in);
+  for (int o = 0; o < node->outputs; o++) {
+    const ls_placement part = partial_on(axes, reduce_of(node->out[o]));
+    out[o] = update_operand(lowering, p, node->out[o]);
+    if (node->out[o].from >= LS_FROM_MATRIX)
+      lowering->program->values.items[out[o]].placement = part;
+  }
   ls_instruction *made =
       with(ls_lower_op(lowering, node->op), node->inputs, in, node->outputs, out);
   made->attributes = ls_optimizer_attributes(&lowering->sharded->layout.optimizer, node,
                                              &lowering->sharded->graph->parameters.items[p]);
-  for (int o = 0; o < node->outputs; o++) numbers |= node->out[o].from == LS_FROM_NUMBER;
-  if (numbers) reduce_numbers(lowering, node, made, parameter->name);
+  reduce_made(lowering, p, node, out, axes);
 }
 
 static void lower_nodes(ls_lowering *lowering, int unit, const ls_update_node *nodes, int count) {
@@ -346,7 +405,8 @@ static void lower_speculation(ls_lowering *lowering, int unit) {
 }
 
 static void lower_update(ls_lowering *lowering, int unit) {
-  const ls_optimizer_row *row = ls_optimizer_row_of(&lowering->sharded->layout.optimizer);
+  const ls_optimizer_row *row = ls_optimizer_update(&lowering->sharded->layout.optimizer,
+                                                    lowering->units->items[unit].update);
   lower_nodes(lowering, unit, row->node, row->nodes);
   const ls_unit_memory *memory = &lowering->memory[unit];
   const bool returns = ls_offload_returns(lowering->offload_plan, unit);

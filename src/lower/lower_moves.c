@@ -14,24 +14,30 @@ static void begin_move(ls_lowering *lowering, int source, int target, int64_t co
   ls_lower_collective(lowering, LS_MOVE, 0, source, target, count, reason)->queue = LS_QUEUE_MOVE;
 }
 
+void ls_lower_move_now(ls_lowering *lowering, int source, int target, int64_t count,
+                       const char *what) {
+  const int first = lowering->program->instructions.count;
+  begin_move(lowering, source, target, count, what);
+  for (int i = first; i < lowering->program->instructions.count; i++)
+    lowering->program->instructions.items[i].queue = LS_QUEUE_COMPUTE;
+}
+
 /* A unit's whole buffer, or this rank's shard of it, from one storage to another. */
 static void move_unit(ls_lowering *lowering, int unit, ls_state_part part, int source, int target,
                       const ls_placement *placement, const char *what) {
-  const ls_dtype dtype = ls_lower_dtype(lowering, unit, part);
   const ls_unit *about = &lowering->units->items[unit];
   const char *name = ls_arena_printf(lowering->program->arena, "%s of %s", what, about->name);
-  const int from =
-      ls_lower_range(lowering, name, source, dtype, unit, 0, about->elements, placement);
-  const int to = ls_lower_range(lowering, name, target, dtype, unit, 0, about->elements, placement);
-  begin_move(lowering, from, to, ls_unit_elements(&lowering->sharded->mesh, about, placement),
-             name);
+  const int from = ls_lower_unit_part(lowering, name, source, unit, part, placement);
+  const int to = ls_lower_unit_part(lowering, name, target, unit, part, placement);
+  begin_move(lowering, from, to, ls_lower_unit_elements(lowering, unit, part, placement), name);
 }
 
 static void move_state(ls_lowering *lowering, int unit, bool back) {
   const ls_unit_memory *memory = &lowering->memory[unit];
+  const int update = lowering->units->items[unit].update;
   for (int i = 0; i < LS_PART_COUNT; i++) {
     const ls_state_part part = (ls_state_part)i;
-    if (ls_optimizer_keeps(&lowering->sharded->layout.optimizer, part))
+    if (ls_optimizer_keeps(&lowering->sharded->layout.optimizer, update, part))
       move_unit(lowering, unit, part, back ? memory->at[i] : memory->part[i],
                 back ? memory->part[i] : memory->at[i], ls_lower_placement(lowering, unit, part),
                 ls_state_row_of(part)->name);

@@ -51,12 +51,56 @@ ls_dtype ls_lower_dtype(const ls_lowering *lowering, int unit, ls_state_part par
   return ls_state_dtype(&lowering->sharded->layout, part, lowering->units->items[unit].precision);
 }
 
+/* Numbers of a unit's blocks: of the parameters before entry `end`, each from a multiple on that
+ * kernels want. */
+static int64_t blocks_before(const ls_lowering *lowering, int unit, ls_state_part part, int end) {
+  const ls_graph *graph = lowering->sharded->graph;
+  const ls_unit *about = &lowering->units->items[unit];
+  int64_t numbers = 0;
+  for (int e = 0; e < end; e++) {
+    const ls_parameter *each = &graph->parameters.items[about->entries.items[e].parameter].about;
+    const int64_t own = ls_state_size_of(part, each->ndim, each->dims).rows;
+    numbers += (own + LS_UNIT_ALIGNMENT - 1) / LS_UNIT_ALIGNMENT * LS_UNIT_ALIGNMENT;
+  }
+  return numbers;
+}
+
+static int64_t all_blocks(const ls_lowering *lowering, int unit, ls_state_part part) {
+  return blocks_before(lowering, unit, part, lowering->units->items[unit].entries.count);
+}
+
+int64_t ls_lower_unit_elements(const ls_lowering *lowering, int unit, ls_state_part part,
+                               const ls_placement *placement) {
+  if (ls_state_row_of(part)->blocks) return all_blocks(lowering, unit, part);
+  return ls_unit_elements(&lowering->sharded->mesh, &lowering->units->items[unit], placement);
+}
+
+/* Numbers of blocks, which every rank has all. */
+static int block_range(ls_lowering *lowering, const char *name, int storage, int unit,
+                       ls_state_part part, int64_t offset, int64_t numbers) {
+  return ls_lower_value(lowering, &(ls_value){.name = name,
+                                              .dtype = ls_lower_dtype(lowering, unit, part),
+                                              .ndim = 1,
+                                              .global = {numbers},
+                                              .storage = storage,
+                                              .flat_elements = all_blocks(lowering, unit, part),
+                                              .flat_offset = offset});
+}
+
+int ls_lower_unit_part(ls_lowering *lowering, const char *name, int storage, int unit,
+                       ls_state_part part, const ls_placement *placement) {
+  if (ls_state_row_of(part)->blocks)
+    return block_range(lowering, name, storage, unit, part, 0, all_blocks(lowering, unit, part));
+  return ls_lower_range(lowering, name, storage, ls_lower_dtype(lowering, unit, part), unit, 0,
+                        lowering->units->items[unit].elements, placement);
+}
+
 /* Of a part's type. */
 static int unit_storage(ls_lowering *lowering, int unit, ls_state_part part, const char *what,
                         ls_pool pool, ls_category category, const ls_placement *placement) {
   const ls_unit *about = &lowering->units->items[unit];
   const char *name = ls_arena_printf(lowering->program->arena, "%s %s", about->name, what);
-  const int64_t elements = ls_unit_elements(&lowering->sharded->mesh, about, placement);
+  const int64_t elements = ls_lower_unit_elements(lowering, unit, part, placement);
   return ls_lower_storage(lowering, name, pool, category,
                           elements * (int64_t)ls_dtype_bytes(ls_lower_dtype(lowering, unit, part)));
 }
@@ -89,8 +133,9 @@ static void place_parameters(ls_lowering *lowering, int unit) {
                                       LS_POOL_WORK, LS_CATEGORY_GATHERED, &about->used);
 }
 
-static bool keeps(const ls_lowering *lowering, int part) {
-  return ls_optimizer_keeps(&lowering->sharded->layout.optimizer, (ls_state_part)part);
+static bool keeps(const ls_lowering *lowering, int unit, int part) {
+  return ls_optimizer_keeps(&lowering->sharded->layout.optimizer,
+                            lowering->units->items[unit].update, (ls_state_part)part);
 }
 
 /* Evaluation shares the region that the step keeps the optimizer's state in. */
@@ -100,7 +145,7 @@ static void place_state(ls_lowering *lowering, int unit) {
       offload_plan->one_copy && offload_plan->state[unit] == offload_plan->parameters[unit];
   int *part = lowering->memory[unit].part;
   for (int i = 0; i < LS_PART_COUNT; i++) {
-    if (!keeps(lowering, i)) continue;
+    if (!keeps(lowering, unit, i)) continue;
     const ls_state_row *row = ls_state_row_of((ls_state_part)i);
     part[i] = i == LS_PART_MASTER && one
                   ? part[LS_PART_STORED]
@@ -110,16 +155,65 @@ static void place_state(ls_lowering *lowering, int unit) {
   }
 }
 
+/* Room for one parameter's at a time. */
+static int whole_storage(ls_lowering *lowering, int unit, ls_update_source from, const char *what,
+                         ls_pool pool) {
+  const ls_unit *about = &lowering->units->items[unit];
+  int64_t most = 0;
+  for (int e = 0; e < about->entries.count; e++) {
+    const ls_parameter *each =
+        &lowering->sharded->graph->parameters.items[about->entries.items[e].parameter].about;
+    int64_t dims[LS_MAX_DIMS], elements = 1;
+    const int ndim = ls_update_dims(from, each->ndim, each->dims, dims);
+    for (int d = 0; d < ndim; d++) elements *= dims[d];
+    if (elements > most) most = elements;
+  }
+  return ls_lower_storage(
+      lowering, ls_arena_printf(lowering->program->arena, "%s %s", about->name, what), pool,
+      LS_CATEGORY_TEMPORARIES,
+      most * (int64_t)ls_dtype_bytes(ls_lower_dtype(lowering, unit, LS_PART_MASTER)));
+}
+
 /* What nodes of the update make for later ones, beside the state. */
 static void place_temporaries(ls_lowering *lowering, int unit) {
+  static const char *const names[LS_UPDATE_SOURCE_COUNT] = {[LS_FROM_ELEMENTS] = "temporary",
+                                                            [LS_FROM_MATRIX] = "matrix",
+                                                            [LS_FROM_SQUARES] = "squares",
+                                                            [LS_FROM_BLOCKS] = "largest of blocks"};
   const ls_pool pool = lowering->offload_plan->state[unit] ? LS_POOL_HOST_WORK : LS_POOL_WORK;
-  const int count =
-      ls_optimizer_temporaries(&lowering->sharded->layout.optimizer, LS_FROM_ELEMENTS);
-  for (int t = 0; t < count; t++)
-    lowering->memory[unit].temporary[t] =
-        unit_storage(lowering, unit, LS_PART_MASTER,
-                     ls_arena_printf(lowering->program->arena, "update's temporary %d", t), pool,
-                     LS_CATEGORY_TEMPORARIES, &lowering->units->items[unit].state);
+  const ls_unit *about = &lowering->units->items[unit];
+  const ls_optimizer *optimizer = &lowering->sharded->layout.optimizer;
+  for (int from = 0; from < LS_UPDATE_SOURCE_COUNT; from++) {
+    if (!names[from]) continue;
+    const int count = ls_optimizer_temporaries(optimizer, about->update, (ls_update_source)from);
+    for (int t = 0; t < count; t++) {
+      const char *what =
+          ls_arena_printf(lowering->program->arena, "update's %s %d", names[from], t);
+      lowering->memory[unit].temporary[from][t] =
+          from == LS_FROM_ELEMENTS
+              ? unit_storage(lowering, unit, LS_PART_MASTER, what, pool, LS_CATEGORY_TEMPORARIES,
+                             &about->state)
+              : whole_storage(lowering, unit, (ls_update_source)from, what, pool);
+    }
+  }
+}
+
+int ls_lower_meeting(ls_lowering *lowering, int unit, ls_update_source from) {
+  int *made = &lowering->memory[unit].meeting[from];
+  if (*made < 0)
+    *made = whole_storage(lowering, unit, from, "update's, of all ranks", LS_POOL_WORK);
+  return *made;
+}
+
+int ls_lower_whole(ls_lowering *lowering, int p, ls_update_operand of, int storage,
+                   const ls_placement *placement) {
+  const ls_program_parameter *about = &lowering->program->parameters[p];
+  ls_value value = {.name = about->name,
+                    .dtype = ls_lower_dtype(lowering, about->unit, LS_PART_MASTER),
+                    .placement = *placement,
+                    .storage = storage};
+  value.ndim = ls_update_dims(of.from, about->ndim, about->dims, value.global);
+  return ls_lower_value(lowering, &value);
 }
 
 /* What an update works on, where that is not what stays between steps. */
@@ -130,7 +224,7 @@ static void place_update(ls_lowering *lowering, int unit) {
   if (lowering->program->kind != LS_PROGRAM_STEP) return;
   place_temporaries(lowering, unit);
   for (int i = 0; i < LS_PART_COUNT; i++) {
-    if (!keeps(lowering, i)) continue;
+    if (!keeps(lowering, unit, i)) continue;
     const ls_state_row *row = ls_state_row_of((ls_state_part)i);
     memory->at[i] = memory->part[i];
     if (offload_plan->state[unit] == LS_TIER_NVME)
@@ -150,6 +244,7 @@ static void place_update(ls_lowering *lowering, int unit) {
 static void place_unit(ls_lowering *lowering, int unit) {
   ls_unit_memory *memory = &lowering->memory[unit];
   memory->source = memory->reduced = -1;
+  for (int f = 0; f < LS_UPDATE_SOURCE_COUNT; f++) memory->meeting[f] = -1;
   for (int i = 0; i < LS_PART_COUNT; i++) memory->part[i] = memory->at[i] = -1;
   if (!lowering->present[unit]) return;
   place_parameters(lowering, unit);
@@ -218,8 +313,12 @@ int ls_lower_parameter(ls_lowering *lowering, int p, ls_state_part part, const c
                        int storage, const ls_placement *placement) {
   const ls_sharded *sharded = lowering->sharded;
   const ls_program_parameter *about = &lowering->program->parameters[p];
-  const ls_unit_entry *entry =
-      &lowering->units->items[about->unit].entries.items[lowering->units->entry_of[p]];
+  const int at = lowering->units->entry_of[p];
+  const ls_unit_entry *entry = &lowering->units->items[about->unit].entries.items[at];
+  if (ls_state_row_of(part)->blocks)
+    return block_range(lowering, name, storage, about->unit, part,
+                       blocks_before(lowering, about->unit, part, at),
+                       ls_state_size_of(part, about->ndim, about->dims).rows);
   const int made =
       ls_lower_range(lowering, name, storage, ls_lower_dtype(lowering, about->unit, part),
                      about->unit, entry->offset, entry->elements, placement);
@@ -243,7 +342,7 @@ static int describe_part(ls_lowering *lowering, int p, ls_state_part part) {
   if (storage < 0) return -1;
   if (row->type == LS_TYPE_GRADIENT)
     name = ls_arena_printf(lowering->program->arena, "gradient of %s", name);
-  if (!row->range) return whole_tensor(lowering, p, part, name);
+  if (!row->range && !row->blocks) return whole_tensor(lowering, p, part, name);
   return ls_lower_parameter(lowering, p, part, name, storage,
                             ls_lower_placement(lowering, unit, part));
 }
@@ -263,7 +362,8 @@ static void describe_parameter(ls_lowering *lowering, int p) {
       .sharding = about->sharding,
       .precision = about->precision,
       .ndim = about->ndim,
-      .unit = unit};
+      .unit = unit,
+      .update = lowering->units->items[unit].update};
   memcpy(made->dims, about->dims, sizeof made->dims);
   for (int part = 0; part < LS_PART_COUNT; part++)
     made->part[part] = describe_part(lowering, p, (ls_state_part)part);
@@ -277,7 +377,7 @@ static void make_cells(ls_lowering *lowering) {
   const bool pairs = lowering->sharded->graph->reference.index >= 0;
   const int own = pairs ? LS_CELL_COUNT : LS_CELL_REWARD_CHOSEN;
   const int numbers =
-      ls_optimizer_temporaries(&lowering->sharded->layout.optimizer, LS_FROM_NUMBER);
+      ls_optimizer_temporaries(&lowering->sharded->layout.optimizer, 0, LS_FROM_NUMBER);
   const int storage = ls_lower_storage(lowering, "cells", LS_POOL_CELL, LS_CATEGORY_INPUTS,
                                        (int64_t)(own + numbers) * LS_CELL_BYTES);
   for (int c = own; c < LS_CELL_COUNT; c++) lowering->program->cell[c] = -1;

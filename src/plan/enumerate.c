@@ -99,8 +99,8 @@ static double least_state(const ls_layout *layout, double parameters, ls_tier ti
   double bytes = layout->offload.parameters == tier ? weights : 0;
   const bool all = tier == LS_TIER_DEVICE || !(layout->offload.optimizer_fraction < 1);
   if (layout->offload.optimizer == tier && all)
-    for (int part = LS_PART_MASTER; part <= LS_PART_MOMENT2; part++)
-      if (ls_optimizer_keeps(&layout->optimizer, (ls_state_part)part) &&
+    for (int part = LS_PART_MASTER; part <= LS_PART_CODES2; part++)
+      if (ls_optimizer_keeps(&layout->optimizer, 0, (ls_state_part)part) &&
           (part != LS_PART_MASTER || ls_dtype_bytes(layout->compute) < 4))
         bytes += (double)ls_dtype_bytes(ls_state_dtype(layout, (ls_state_part)part, LS_COMPUTE)) /
                  shards;

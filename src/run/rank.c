@@ -59,8 +59,10 @@ static int most_moves(const ls_program *program) {
     const ls_body *body = &program->bodies.items[program->actions.items[a].body];
     for (int i = body->first; i < body->first + body->count; i++) {
       const ls_instruction *each = &program->instructions.items[i];
-      if (each->collective == LS_MOVE) now += each->phase == LS_BEGIN ? 1 : -1;
-      if (now > most) most = now;
+      if (each->collective != LS_MOVE) continue;
+      const bool begins = each->phase != LS_END;
+      if (now + begins > most) most = now + begins;
+      if (each->phase != LS_WHOLE) now += begins ? 1 : -1;
     }
   }
   return most;

@@ -16,7 +16,9 @@ static ls_status run_move(ls_rank *rank, const ls_loaded *each, ls_error *error)
   LS_TRY(ls_rank_check_transfers(rank, error));
   if (instruction->phase == LS_END) return ls_tiers_end(rank->tiers, to->data, &rank->moved, error);
   const int64_t bytes = instruction->count * (int64_t)ls_dtype_bytes(from->dtype);
-  return ls_tiers_begin(rank->tiers, to->data, from->data, bytes, instruction->reason, error);
+  LS_TRY(ls_tiers_begin(rank->tiers, to->data, from->data, bytes, instruction->reason, error));
+  if (instruction->phase == LS_BEGIN) return LS_OK;
+  return ls_tiers_end(rank->tiers, to->data, &rank->moved, error);
 }
 
 /* What the engine is told of an instruction. */

@@ -14,9 +14,17 @@ typedef struct share {
 } share;
 
 static share find_share(const ls_program *program, int rank, const ls_program_parameter *parameter,
-                        int value) {
+                        ls_state_part part) {
+  const int value = parameter->part[part];
   const ls_local own = ls_program_local(program, rank, value);
   if (own.valid[0] == 0) return (share){0};
+  if (ls_state_row_of(part)->blocks)
+    return (share){.value = value,
+                   .offset = own.offset,
+                   .bytes = (int64_t)ls_dtype_bytes(program->values.items[value].dtype),
+                   .count = own.valid[0],
+                   .stride = 1,
+                   .cut = {.rows = own.valid[0], .columns = 1}};
   const ls_local used = ls_program_local(program, rank, parameter->part[LS_PART_USED]);
   const bool matrix = parameter->ndim > 1;
   return (share){.value = value,
@@ -100,7 +108,7 @@ static int saved(const ls_program *program, int rank, int parameter, ls_state_pa
                  ls_state_range ranges[LS_MOST_BOXES]) {
   const ls_program_parameter *about = &program->parameters[parameter];
   if (!about->owner) return 0;
-  const share own = find_share(program, rank, about, about->part[part]);
+  const share own = find_share(program, rank, about, part);
   if (own.count == 0) return 0;
   const ls_axes alike = ls_value_replicas(&program->mesh, &program->values.items[own.value]);
   const int64_t holders = ls_mesh_size(&program->mesh, alike);
@@ -114,7 +122,7 @@ static int saved(const ls_program *program, int rank, int parameter, ls_state_pa
 static int filled(const ls_program *program, int rank, int parameter, ls_state_part part,
                   ls_state_range ranges[LS_MOST_BOXES]) {
   const ls_program_parameter *about = &program->parameters[parameter];
-  const share own = find_share(program, rank, about, about->part[part]);
+  const share own = find_share(program, rank, about, part);
   return ranges_of(&own, own.first, own.first + own.count, ranges);
 }
 

@@ -2,6 +2,7 @@
 
 #include <limits.h>
 
+#include "ir/state.h"
 #include "shard/resolve.h"
 
 static int64_t align(int64_t elements, int64_t to) {
@@ -144,21 +145,31 @@ static void assign_parameters(const ls_sharded *sharded, ls_units *units,
   }
 }
 
-/* Of which a unit has one: what is trainable, and what is frozen by how it is stored; and the same
- * of experts that are sharded over data axes. */
-typedef enum unit_kind { TRAINABLE = 0, FROZEN, BLOCKS, HELD, UNIT_KINDS = 2 * HELD } unit_kind;
+/* Of which a unit has one: what is trainable, by its update, and what is frozen by how it is
+ * stored; and the same of experts that are sharded over data axes. */
+typedef enum unit_kind {
+  TRAINABLE = 0,
+  OTHERWISE,
+  FROZEN,
+  BLOCKS,
+  HELD,
+  UNIT_KINDS = 2 * HELD
+} unit_kind;
+_Static_assert((int)FROZEN == (int)LS_UPDATE_COUNT, "a kind for each update");
 
 static int kind_of(const ls_sharded *sharded, int parameter) {
   const ls_parameter_record *record = &sharded->graph->parameters.items[parameter];
   const int held = held_axes(sharded, parameter) ? HELD : 0;
   if (ls_precision_is_blocks(record->about.precision)) return held + BLOCKS;
-  return held + (record->trainable ? TRAINABLE : FROZEN);
+  if (!record->trainable) return held + FROZEN;
+  return held + ls_optimizer_update_of(&sharded->layout.optimizer, sharded->graph, parameter);
 }
 
 /* A unit that has several kinds of parameters keeps the first. */
 static void part_kinds(const ls_sharded *sharded, ls_units *units) {
-  static const char *const names[UNIT_KINDS] = {"",        "frozen",         "quantised",
-                                                "experts", "frozen experts", "quantised experts"};
+  static const char *const names[UNIT_KINDS] = {
+      "",        "others",          "frozen",         "quantised",
+      "experts", "others' experts", "frozen experts", "quantised experts"};
   typedef int by_kind[UNIT_KINDS];
   const ls_graph *graph = sharded->graph;
   const int together = units->count;
@@ -173,7 +184,8 @@ static void part_kinds(const ls_sharded *sharded, ls_units *units) {
         units->items[units->count++] = (ls_unit){
             .name = ls_arena_printf(sharded->arena, "%s (%s)", units->items[u].name, names[k]),
             .stages = {-1, -1}};
-      units->items[unit_of[u][k] - 1].frozen = k % HELD != TRAINABLE;
+      units->items[unit_of[u][k] - 1].frozen = k % HELD >= FROZEN;
+      units->items[unit_of[u][k] - 1].update = k % HELD == OTHERWISE;
       first = false;
     }
   for (int p = 0; p < graph->parameters.count; p++) {

@@ -9,8 +9,9 @@
  * of the layout, with gradients or without. Each starts on a multiple of the unit's
  * granule; the buffer is padded so that every shard has the same length. A unit is all trainable
  * or all frozen: where a layer has both, its frozen parameters are a unit of their own; and so are
- * those that are stored as blocks, of which an element is one, and the experts of a layer where
- * they are sharded over data axes: S(flat) is over other axes then. */
+ * those that are stored as blocks, of which an element is one, those that the optimizer updates
+ * otherwise, which have other state, and the experts of a layer where they are sharded over data
+ * axes: S(flat) is over other axes then. */
 #ifndef LS_SCHEDULE_UNITS_H
 #define LS_SCHEDULE_UNITS_H
 
@@ -45,6 +46,7 @@ typedef struct ls_unit {
   int stages[2];         /* that both have it (a tied parameter); else -1 */
   bool frozen;           /* it has no gradient, no master weights and no moments */
   ls_precision precision; /* of its parameters, all of one */
+  int update;             /* likewise: which of the optimizer's */
   LS_LIST(ls_unit_entry) entries;
 } ls_unit;
 

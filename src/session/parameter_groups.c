@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "ir/state.h"
 #include "store/parameter_names.h"
 
 /* What a group takes that no earlier one has. */
@@ -63,8 +64,17 @@ static void decay_by_layer(double decay, ls_graph *graph) {
   }
 }
 
+/* Of Muon's matrices. */
+static void set_matrix_rate(const ls_run_file *run, ls_graph *graph) {
+  const ls_optimizer muon = {.kind = LS_OPTIMIZER_MUON};
+  for (int p = 0; p < graph->parameters.count; p++)
+    if (ls_optimizer_update_of(&muon, graph, p) == 0)
+      graph->parameters.items[p].settings.rate = run->optimizer.muon_lr / run->train.lr;
+}
+
 ls_status ls_parameter_groups_apply(const ls_run_file *run, const ls_model_config *config,
                                     ls_graph *graph, ls_error *error) {
+  if (run->optimizer.name == LS_RUN_MUON && run->optimizer.muon_lr > 0) set_matrix_rate(run, graph);
   if (run->optimizer.groups.count) {
     ls_arena *scratch = ls_arena_create();
     const ls_status status = apply_groups(scratch, run, config, graph, error);

@@ -8,7 +8,8 @@
 static bool is_saved(const ls_program *program, int parameter, ls_state_part part) {
   const char *saved = ls_state_row_of(part)->saved;
   return saved && *saved && program->parameters[parameter].trainable &&
-         ls_optimizer_keeps(&program->layout.optimizer, part);
+         ls_optimizer_keeps(&program->layout.optimizer, program->parameters[parameter].update,
+                            part);
 }
 
 int ls_saved_moments_of(const ls_program *program, int parameter) {
@@ -22,12 +23,13 @@ static ls_stored_layout moment_of(ls_arena *arena, const ls_program *program, in
                                   ls_state_part part) {
   const ls_program_parameter *about = &program->parameters[parameter];
   const char *name = ls_arena_printf(arena, "%s%s", ls_state_row_of(part)->saved, about->name);
-  ls_stored_layout made = {.name = name, .plain = name, .part = part, .ndim = about->ndim};
-  for (int d = 0; d < about->ndim; d++) made.dims[d] = about->dims[d];
-  *LS_APPEND(arena, &made.pieces) = (ls_weight_piece){.parameter = parameter,
-                                                      .rows = about->dims[0],
-                                                      .block = about->dims[0],
-                                                      .period = about->dims[0]};
+  const ls_state_size size = ls_state_size_of(part, about->ndim, about->dims);
+  const int ndim = ls_state_row_of(part)->blocks ? 1 : about->ndim;
+  ls_stored_layout made = {.name = name, .plain = name, .part = part, .ndim = ndim};
+  made.dims[0] = size.rows;
+  made.dims[1] = ndim > 1 ? size.columns : 0;
+  *LS_APPEND(arena, &made.pieces) = (ls_weight_piece){
+      .parameter = parameter, .rows = size.rows, .block = size.rows, .period = size.rows};
   return made;
 }
 

@@ -60,12 +60,19 @@ static const char *join(ls_arena *arena, const ls_run_globs *items) {
 }
 
 _Static_assert((int)LS_RUN_SGD == (int)LS_OPTIMIZER_SGD &&
-                   (int)LS_RUN_LION == (int)LS_OPTIMIZER_LION,
+                   (int)LS_RUN_LION == (int)LS_OPTIMIZER_LION &&
+                   (int)LS_RUN_ADAMW8BIT == (int)LS_OPTIMIZER_ADAMW8BIT &&
+                   (int)LS_RUN_MUON == (int)LS_OPTIMIZER_MUON,
                "optimizer.name lists the rows in order");
 
 _Static_assert((int)LS_RUN_CONTEXT_RING == (int)LS_CONTEXT_RING &&
                    (int)LS_RUN_CONTEXT_ULYSSES == (int)LS_CONTEXT_ULYSSES,
                "context lists the kinds in order");
+
+static double momentum_of(const ls_run_file *run) {
+  if (run->optimizer.momentum >= 0) return run->optimizer.momentum;
+  return run->optimizer.name == LS_RUN_MUON ? 0.95 : 0.9;
+}
 
 static ls_layout make_layout(ls_run_file *run, const ls_device_facts *device) {
   ls_layout layout = {
@@ -90,7 +97,8 @@ static ls_layout make_layout(ls_run_file *run, const ls_device_facts *device) {
                     .beta2 = run->optimizer.betas[1],
                     .epsilon = run->optimizer.eps,
                     .weight_decay = run->optimizer.weight_decay,
-                    .momentum = run->optimizer.momentum,
+                    .momentum = momentum_of(run),
+                    .matrix_scale = run->optimizer.adjust_lr == LS_RUN_ADJUST_RMS ? 0.2 : 0,
                     .clip = run->train.clip},
       .offload = {.optimizer = (ls_tier)run->offload.optimizer,
                   .optimizer_fraction = run->offload.optimizer_fraction,
@@ -119,6 +127,20 @@ static ls_status check_grad_dtype(const ls_session *session, ls_error *error) {
                  "%s: found bf16 with dtype: fp64, whose gradients are fp64; expected fp32, which "
                  "is the standard, or another dtype",
                  ls_run_file_where(session->run, "grad_dtype"));
+}
+
+/* Of the optimizer's nodes, where they are not all the host's. */
+static ls_status check_update(const ls_layout *layout, const ls_device_facts *facts,
+                              ls_error *error) {
+  const ls_optimizer_row *row = ls_optimizer_row_of(&layout->optimizer);
+  if (layout->offload.optimizer && !(layout->offload.optimizer_fraction < 1)) return LS_OK;
+  for (int n = 0; n < row->nodes; n++)
+    if (facts->lacks.has[row->node[n].op])
+      return ls_fail(error, LS_INPUT,
+                     "optimizer.name: %s has no kernel of %s yet, which %s needs: use "
+                     "optimizer.name=adamw, or device.kind=cpu",
+                     facts->name, ls_op_name(row->node[n].op), row->name);
+  return LS_OK;
 }
 
 static ls_status check_kernels(const ls_graph *graph, const ls_device_facts *facts,
@@ -187,6 +209,12 @@ static ls_status check_partners(const ls_session *session, ls_error *error) {
                    "%s: found %lld with recompute: none, which runs nothing again; expected 1, or "
                    "recompute: full",
                    ls_run_file_where(run, "recompute_layers"), (long long)run->recompute_layers);
+  if (run->optimizer.muon_lr > 0 && run->optimizer.name != LS_RUN_MUON)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found %g with optimizer.name: %s, which has one rate; expected auto, or "
+                   "optimizer.name: muon",
+                   ls_run_file_where(run, "optimizer.muon_lr"), run->optimizer.muon_lr,
+                   ls_optimizer_row_of(&layout->optimizer)->name);
   if (layout->offload.optimizer_fraction < 1 && !layout->offload.optimizer)
     return ls_fail(error, LS_INPUT,
                    "%s: found %g with offload.optimizer: none; expected 1, or offload.optimizer: "
@@ -451,6 +479,7 @@ static ls_status resolve(ls_arena *arena, ls_run_file *run, int devices, int ran
   LS_TRY(ls_session_check_sizes(made, error));
   LS_TRY(compile_graph(made, error));
   if (!on) LS_TRY(check_kernels(made->graph, &made->device.facts, error));
+  if (!on) LS_TRY(check_update(&made->layout, &made->device.facts, error));
   *session = made;
   return LS_OK;
 }

@@ -46,7 +46,14 @@ typedef enum ls_run_lr_schedule {
   LS_RUN_LR_COSINE,
   LS_RUN_LR_WSD
 } ls_run_lr_schedule;
-typedef enum ls_run_optimizer_name { LS_RUN_ADAMW, LS_RUN_SGD, LS_RUN_LION } ls_run_optimizer_name;
+typedef enum ls_run_optimizer_name {
+  LS_RUN_ADAMW,
+  LS_RUN_SGD,
+  LS_RUN_LION,
+  LS_RUN_ADAMW8BIT,
+  LS_RUN_MUON
+} ls_run_optimizer_name;
+typedef enum ls_run_adjust_lr { LS_RUN_ADJUST_ORIGINAL, LS_RUN_ADJUST_RMS } ls_run_adjust_lr;
 
 /* A count of steps, or a percentage of the run's steps. */
 typedef struct ls_run_span {
@@ -198,7 +205,10 @@ typedef struct ls_run_groups {
 
 typedef struct ls_run_optimizer {
   ls_run_optimizer_name name;
-  double betas[2], eps, weight_decay, momentum;
+  double betas[2], eps, weight_decay;
+  double momentum; /* below 0 auto */
+  double muon_lr;  /* 0 auto */
+  ls_run_adjust_lr adjust_lr;
   ls_run_groups groups; /* the first that matches holds */
   double layer_decay;
 } ls_run_optimizer;

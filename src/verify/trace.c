@@ -67,6 +67,18 @@ static const char *const adapter_keys[] = {
 static const char *const pair_keys[] = {"reference_model", "step_columns", "step0_logps_micro0_f64",
                                         "logps_noise_f32_vs_f64", NULL};
 static const char *const pair_hyper_keys[] = {"beta", "loss_type", NULL};
+/* And those of other optimizers. */
+static const char *const optimizer_keys[] = {"optimizer",
+                                             "muon",
+                                             "states",
+                                             "state_noise_f32_vs_f64",
+                                             "distance_of_other_rules_from_f64",
+                                             "distance_of_bfloat16_newton_schulz_from_f64",
+                                             NULL};
+static const char *const optimizer_hyper_keys[] = {
+    "block_size",    "min_8bit_size",     "muon_lr",  "muon_momentum",
+    "muon_nesterov", "muon_weight_decay", "ns_steps", "ns_eps",
+    "adjust_lr_fn",  "ns_coefficients",   NULL};
 static const char *const lora_keys[] = {"r",
                                         "lora_alpha",
                                         "target_modules",
@@ -104,8 +116,8 @@ static ls_status check_keys(const ls_json_object *object, const char *const *kno
 }
 
 /* What the trace says in words must be what is done here. */
-static ls_status check_words(const ls_json_object *root, bool adapters, bool pairs,
-                             ls_error *error) {
+static ls_status check_words(const ls_json_object *root, const char *optimizer, bool adapters,
+                             bool pairs, ls_error *error) {
   const struct {
     const char *key, *begins, *other;
   } words[] = {
@@ -113,7 +125,7 @@ static ls_status check_words(const ls_json_object *root, bool adapters, bool pai
       {"kind",
        adapters ? "lora"
        : pairs  ? "dpo"
-                : "pretraining",
+                : optimizer,
        adapters ? "qlora"
        : pairs  ? NULL
                 : "moe"},
@@ -134,7 +146,7 @@ static ls_status check_words(const ls_json_object *root, bool adapters, bool pai
       {"weight_decay_on",
        adapters ? "all adapter matrices"
                 : "parameters with 2 or more dimensions (embeddings included)",
-       NULL},
+       "Muon: all its matrices (muon_weight_decay); AdamW: parameters with 2 dimensions "},
   };
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
     const char *text;
@@ -150,11 +162,11 @@ static ls_status check_words(const ls_json_object *root, bool adapters, bool pai
 }
 
 static ls_status read_hyper(ls_arena *arena, const ls_json_object *root, ls_trace *trace,
-                            bool pairs, ls_error *error) {
+                            const char *const *more, ls_error *error) {
   ls_json_object hyper;
   int64_t sequences, microbatches;
   LS_TRY(ls_json_child(arena, root, "hyper", &hyper, error));
-  LS_TRY(check_keys(&hyper, hyper_keys, pairs ? pair_hyper_keys : NULL, error));
+  LS_TRY(check_keys(&hyper, hyper_keys, more, error));
   LS_TRY(ls_json_count(&hyper, "steps", &trace->steps, error));
   LS_TRY(ls_json_count(&hyper, "B", &sequences, error));
   LS_TRY(ls_json_count(&hyper, "T", &trace->sequence, error));
@@ -306,10 +318,22 @@ static ls_status read_json(ls_arena *arena, const ls_json_object *root, ls_trace
   LS_TRY(ls_json_string_or(root, "kind", "", &kind, error));
   const bool adapters = strcmp(kind, "lora") == 0 || strcmp(kind, "qlora") == 0;
   const bool pairs = strcmp(kind, "dpo") == 0;
-  LS_TRY(check_words(root, adapters, pairs, error));
-  LS_TRY(check_keys(root, root_keys, adapters ? adapter_keys : pairs ? pair_keys : NULL, error));
+  const bool other = strcmp(kind, "adamw8bit") == 0 || strcmp(kind, "muon") == 0;
+  LS_TRY(check_words(root, other ? kind : "pretraining", adapters, pairs, error));
+  LS_TRY(check_keys(root, root_keys,
+                    adapters ? adapter_keys
+                    : pairs  ? pair_keys
+                    : other  ? optimizer_keys
+                             : NULL,
+                    error));
+  trace->optimizer.name = other ? ls_arena_strdup(arena, kind) : "adamw";
   if (adapters) LS_TRY(read_lora(arena, root, trace, error));
-  LS_TRY(read_hyper(arena, root, trace, pairs, error));
+  LS_TRY(read_hyper(arena, root, trace,
+                    pairs   ? pair_hyper_keys
+                    : other ? optimizer_hyper_keys
+                            : NULL,
+                    error));
+  if (other) LS_TRY(ls_trace_read_optimizer(arena, root, trace, error));
   LS_TRY(read_steps(arena, root, trace, error));
   LS_TRY(read_noise(arena, root, trace, error));
   LS_TRY(read_summaries(arena, root, trace, error));

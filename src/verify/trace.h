@@ -53,6 +53,15 @@ typedef struct ls_trace_pairs {
   int count;                 /* of these */
 } ls_trace_pairs;
 
+/* What is not AdamW on all parameters. */
+typedef struct ls_trace_optimizer {
+  const char *name; /* as optimizer.name has it */
+  double muon_lr, momentum;
+  double muon_weight_decay;
+  const char **matrices; /* that Muon updates, by their Hugging Face names */
+  int matrix_count;
+} ls_trace_optimizer;
+
 typedef struct ls_trace {
   const char *folder;
   const char *model; /* the folder of config.json and of the weights at the start */
@@ -61,6 +70,7 @@ typedef struct ls_trace {
   int64_t sequence; /* tokens of a row */
   ls_trace_pairs pairs;
   double learning_rate, betas[2], epsilon, weight_decay, clip; /* clip 0: none */
+  ls_trace_optimizer optimizer;
   const char **frozen; /* parameters by their Hugging Face names: their gradients are zeros */
   int frozen_count;
   ls_adapters adapters;       /* rank 0: all is trained that is not frozen */
@@ -85,6 +95,11 @@ LS_CHECKED ls_status ls_trace_read(ls_arena *arena, const char *folder, ls_trace
  * Used by ls_trace_read. */
 LS_CHECKED ls_status ls_trace_read_pairs(ls_arena *arena, const ls_json_object *root,
                                          ls_trace *trace, ls_error *error);
+
+/* The optimizer of a trace of kind adamw8bit or muon, whose settings must be those that are built;
+ * `hyper` is its object of hyper-parameters. Used by ls_trace_read. */
+LS_CHECKED ls_status ls_trace_read_optimizer(ls_arena *arena, const ls_json_object *root,
+                                             ls_trace *trace, ls_error *error);
 
 static inline int32_t ls_trace_token(const ls_trace *trace, int64_t index) {
   return trace->tokens[2 * index] | trace->tokens[2 * index + 1] << 8;

@@ -543,16 +543,28 @@ ls_status ls_verify_run(ls_verification *verification, ls_world *world, ls_error
   return status;
 }
 
+/* What Muon has of its own: its matrices decay by a rate of their own. */
+static const char *muon_text(ls_arena *arena, const ls_trace *trace) {
+  const ls_trace_optimizer *muon = &trace->optimizer;
+  if (strcmp(muon->name, "muon") != 0) return "";
+  const char *text = ls_arena_printf(arena, "  momentum: %.17g\n  muon_lr: %.17g\n  groups:\n",
+                                     muon->momentum, muon->muon_lr);
+  for (int m = 0; m < muon->matrix_count; m++)
+    text = ls_arena_printf(arena, "%s    - {match: \"%s\", weight_decay: %.17g}\n", text,
+                           muon->matrices[m], muon->muon_weight_decay);
+  return text;
+}
+
 /* The trace's hyper-parameters as a run file. */
 static const char *run_text(ls_arena *arena, const ls_trace *trace) {
   return ls_arena_printf(
       arena,
       "dtype: fp32\ndropout: 0\ndata:\n  seq_len: %lld\n"
       "train:\n  batch: %lld\n  steps: %lld\n  lr: %.17g\n  clip: %.17g\n"
-      "optimizer:\n  name: adamw\n  betas: [%.17g, %.17g]\n  eps: %.17g\n  weight_decay: %.17g\n",
+      "optimizer:\n  name: %s\n  betas: [%.17g, %.17g]\n  eps: %.17g\n  weight_decay: %.17g\n%s",
       (long long)trace->sequence, (long long)trace->rows, (long long)trace->steps,
-      trace->learning_rate, trace->clip, trace->betas[0], trace->betas[1], trace->epsilon,
-      trace->weight_decay);
+      trace->learning_rate, trace->clip, trace->optimizer.name, trace->betas[0], trace->betas[1],
+      trace->epsilon, trace->weight_decay, muon_text(arena, trace));
 }
 
 /* Layout and memory are the user's, and so is the precision; the mathematics is the trace's. */

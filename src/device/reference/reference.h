@@ -21,7 +21,8 @@ LS_OPS(LS_REFERENCE_DECLARE)
 #undef LS_REFERENCE_DECLARE
 
 /* Checks the count and the types of a kernel's operands: one letter each, inputs, '>', outputs.
- * 'r' is `real`, 'i' int32, 'd' a cell, 'b' blocks of weights, '*' any floating type. A capital
+ * 'r' is `real`, 'i' int32, 'd' a cell, 'b' blocks of weights, 'c' codes of 8
+ * bits, '*' any floating type. A capital
  * output cannot be accumulated into. A mismatch is a fault of ours: LS_INTERNAL. */
 LS_CHECKED ls_status ls_reference_expect(const ls_kernel_args *args, ls_dtype real,
                                          const char *operands, ls_error *error);

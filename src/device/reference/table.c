@@ -10,6 +10,8 @@ static ls_status expect_operand(const ls_view *view, char letter, ls_dtype real,
   ls_dtype wanted = real;
   switch (letter) {
     case 'i': wanted = LS_I32; break;
+    case 'c':
+    case 'C': wanted = LS_U8; break;
     case 'd':
     case 'D': wanted = LS_F64; break;
     case 'b':
@@ -36,7 +38,7 @@ ls_status ls_reference_expect(const ls_kernel_args *args, ls_dtype real, const c
   if (*letter == '>') letter++;
   for (; *letter && outputs < args->outputs; letter += 1 + (letter[1] == '?'), outputs++) {
     LS_TRY(expect_operand(&args->out[outputs], *letter, real, "output", outputs, error));
-    if (args->accumulate[outputs] && (*letter == 'R' || *letter == 'D'))
+    if (args->accumulate[outputs] && (*letter == 'R' || *letter == 'D' || *letter == 'C'))
       return ls_fail(error, LS_INTERNAL, "output %d cannot be accumulated into", outputs);
   }
   while (*letter && letter[1] == '?') letter += 2;
