@@ -27,7 +27,7 @@ LS_STAND_IN=gpus=8
 run 0 doctor
 says "ok       GPU 0-7 kind          Stand-in GPU, sm_90, 132 processors"
 says "ok       links                 all pairs: peer access, NVLink (18 links)"
-says "they have never run on a GPU"
+says "several together have run on stand-ins alone"
 run 0 doctor --json
 says '"verdict": "warning"'
 says '"subject": "GPU 0-7 memory"'

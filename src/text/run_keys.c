@@ -141,7 +141,7 @@ const ls_run_key ls_run_keys[] = {
 
     {"device.kind", LS_RUN_CHOICE, AT(device.kind), .default_text = "auto",
      .words = "auto cpu cuda", .effect = LS_RUN_LAYOUT,
-     .help = "what computes; auto: GPUs where there are any; cuda has never run on hardware"},
+     .help = "what computes; auto: GPUs where there are any"},
     {"device.memory", LS_RUN_SIZE, AT(device.memory), .default_text = "auto", .word = "auto",
      .low = 1, .high = 0x1p53, .effect = LS_RUN_MEMORY,
      .help = "limit of each device, such as 2GiB"},

@@ -6,14 +6,6 @@
 
 enum { LS_ROUTE_TILE = 256 };
 
-__device__ inline uint32_t ls_float_bits(float value) {
-#ifdef LS_SHIM
-  return ls_shim::as<uint32_t>(value);
-#else
-  return __float_as_uint(value);
-#endif
-}
-
 // Rises as experts are chosen less: by the logit, of equal ones by the number. No two are equal,
 // and none is 0.
 __device__ inline uint64_t ls_route_key(float logit, int expert) {
