@@ -134,7 +134,7 @@ static void test_rope(void **state) {
   run_made(make_rope, 10);
   run_made(make_rope_columns, 10);
   run_made(make_heads, 30);
-  run_made(make_heads_product, 20);
+  run_made(make_heads_product, 12);
 }
 
 static void test_cross_entropy(void **state) {

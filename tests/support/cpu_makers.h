@@ -296,9 +296,9 @@ static inline void make_heads(op_case *c) {
 
 /* Products of each head with a matrix of its own. */
 static inline void make_heads_product(op_case *c) {
-  static const int64_t sizes[] = {1, 6, 64, 129, 1100};
-  const int64_t rows = any_rows(), heads = 1 + random_below(5);
-  const int64_t own = pick(sizes, 4), columns = pick(sizes, 5), more = random_below(3) * 20;
+  static const int64_t rows_of[] = {1, 5, 70}, columns_of[] = {1, 6, 65, 530};
+  const int64_t rows = any_rows(), heads = 1 + random_below(3);
+  const int64_t own = pick(rows_of, 3), columns = pick(columns_of, 4), more = random_below(3) * 20;
   const operand weight = matrix_of(heads * own, columns, 0, 0);
   c->inputs = 2, c->outputs = 1;
   c->in[1] = weight;
