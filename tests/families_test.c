@@ -40,9 +40,11 @@ static const struct family_trace {
     {"mistral", 4},
     {"mixtral", 4},
     {"olmo2", 4},
+    {"olmoe", 4},
     {"phi", 4},
     {"phi3", 4},
     {"qwen2", 4},
+    {"qwen2-moe", 4},
     {"qwen3", 4},
     {"qwen3-moe", 4},
     {"smollm3", 4},
@@ -97,10 +99,34 @@ static void test_expert_parallelism(void **state) {
   static const char *const layouts[] = {
       "mesh.dp_shard=2 mesh.ep=2 zero=1", "mesh.dp_shard=4 mesh.ep=2 mesh.tp=2 zero=3",
       "mesh.cp=3 mesh.ep=3 context=ring", "mesh.dp_shard=2 mesh.cp=3 mesh.ep=6 zero=2", NULL};
+  static const char *const mixtures[] = {"olmoe", "qwen2-moe", "qwen3-moe"};
+  ls_arena *arena = ls_arena_create();
+  int failed = 0;
+  for (int t = 0; t < 3; t++)
+    for (const char *const *layout = layouts; *layout; layout++) {
+      const char *trace = ls_arena_printf(arena, TRACES "%s", mixtures[t]);
+      failed += !ls_trace_case_holds(trace, "fp64", *layout);
+      failed += !ls_trace_case_holds(trace, "fp32", *layout);
+    }
+  assert_int_equal(failed, 0);
+  ls_arena_destroy(&arena);
+}
+
+/* The loss that balances experts, as transformers has it: of all layers, by loads of the whole
+ * step, however it is cut. */
+static void test_balance(void **state) {
+  (void)state;
+  static const char *const layouts[] = {"mesh.dp_shard=1",
+                                        "mesh.dp_shard=4 zero=3",
+                                        "mesh.tp=2 recompute=full",
+                                        "mesh.dp_replicate=2 mesh.dp_shard=2 mesh.ep=2 zero=2",
+                                        "mesh.dp_shard=2 mesh.cp=3 mesh.ep=6 context=ring",
+                                        NULL};
   int failed = 0;
   for (const char *const *layout = layouts; *layout; layout++) {
-    failed += !ls_trace_case_holds(TRACES "qwen3-moe", "fp64", *layout);
-    failed += !ls_trace_case_holds(TRACES "qwen3-moe", "fp32", *layout);
+    failed += !ls_trace_case_holds(TRACES "mixtral-aux", "fp64", *layout);
+    failed += !ls_trace_case_holds(TRACES "mixtral-aux", "fp32", *layout);
+    failed += !ls_trace_case_holds(TRACES "mixtral-aux", "bf16", *layout);
   }
   assert_int_equal(failed, 0);
 }
@@ -207,10 +233,15 @@ static void test_published_configs_compile(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_one_device),          cmocka_unit_test(test_four_layouts),
-      cmocka_unit_test(test_context_parallelism), cmocka_unit_test(test_expert_parallelism),
-      cmocka_unit_test(test_many_tensor_ranks),   cmocka_unit_test(test_half_precision),
-      cmocka_unit_test(test_programs_are_proved), cmocka_unit_test(test_published_configs_compile),
+      cmocka_unit_test(test_one_device),
+      cmocka_unit_test(test_four_layouts),
+      cmocka_unit_test(test_context_parallelism),
+      cmocka_unit_test(test_expert_parallelism),
+      cmocka_unit_test(test_balance),
+      cmocka_unit_test(test_many_tensor_ranks),
+      cmocka_unit_test(test_half_precision),
+      cmocka_unit_test(test_programs_are_proved),
+      cmocka_unit_test(test_published_configs_compile),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,6 +58,8 @@ static bool *find_needed(const ls_proof *proof) {
   if (graph->logits.index >= 0) wanted[graph->logits.index] = true;
   for (int r = 0; r < LS_MAX_OUTPUTS; r++)
     if (graph->rewards[r].index >= 0) wanted[graph->rewards[r].index] = true;
+  for (int l = 0; l < graph->losses.count; l++) wanted[graph->losses.items[l].index] = true;
+  for (int l = 0; l < graph->loads.count; l++) wanted[graph->loads.items[l].index] = true;
   for (int n = graph->nodes.count - 1; n >= 0; n--) {
     const ls_node *node = &graph->nodes.items[n];
     needed[n] = !ends;
@@ -105,8 +107,15 @@ void ls_expected_begin(ls_proof *proof) {
     for (int o = 0; o < node->outputs; o++)
       of_tensor[node->out[o].index] = number * LS_EXPRESSION_OUTPUTS + o;
   }
-  proof->loss = graph->loss.index < 0 ? -1 : of_tensor[graph->loss.index];
-  if (proof->loss >= 0) all->uses.items[proof->loss] = 1; /* as the root */
+  if (graph->loss.index >= 0)
+    *LS_APPEND(proof->arena, &proof->losses) = of_tensor[graph->loss.index];
+  for (int l = 0; l < graph->losses.count; l++)
+    *LS_APPEND(proof->arena, &proof->losses) = of_tensor[graph->losses.items[l].index];
+  for (int l = 0; l < proof->losses.count; l++)
+    all->uses.items[proof->losses.items[l]] = 1; /* as a root */
+  for (int l = 0; l < graph->loads.count; l++)
+    *LS_APPEND(proof->arena, &proof->loads) =
+        of_tensor[graph->loads.items[l].index] / LS_EXPRESSION_OUTPUTS;
   const ls_tensor_id read = graph->answers.index >= 0 ? graph->answers : graph->logits;
   proof->logits = read.index < 0 ? -1 : of_tensor[read.index];
   if (graph->labels.index >= 0) add_counting(proof);

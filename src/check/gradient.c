@@ -108,20 +108,20 @@ static ls_content of_use(const ls_stage *stage, int target, int node, int positi
                       .terms = ls_term_one(stage->proof->arena, node, position, m, m)};
 }
 
-/* The gradients that the op reads, by input. The loss's own is the loss scale, a finished cell,
- * everywhere the same: its one use is that it is the root. */
-static ls_status find_gradients(const ls_stage *stage, const ls_content *const *in,
+/* The gradients that the op reads, by input. The own of `root`, a loss, is the loss scale, a
+ * finished cell, everywhere the same: its one use is that it is a root. -1: there is none. */
+static ls_status find_gradients(const ls_stage *stage, const ls_content *const *in, int root,
                                 ls_content gradients[LS_MAX_INPUTS], ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   ls_proof *proof = stage->proof;
   const char *operands = proof->backward[instruction->kind].rule->in;
   for (int i = 0; i < instruction->inputs; i++) {
     const bool wanted = is_gradient(operands[i]);
-    const bool scale = wanted && in[i]->kind == LS_CONTENT_VALUE && proof->loss >= 0 &&
+    const bool scale = wanted && in[i]->kind == LS_CONTENT_VALUE && root >= 0 &&
                        in[i]->expression == ls_expression_leaf(&proof->expressions, LS_LEAF_CELL,
                                                                LS_CELL_LOSS_SCALE, 0);
     if (scale)
-      gradients[i] = of_use(stage, proof->loss, LS_ROOT, 0, in[0]->microbatch);
+      gradients[i] = of_use(stage, root, LS_ROOT, 0, in[0]->microbatch);
     else if (in[i]->kind != (wanted ? LS_CONTENT_GRADIENT : LS_CONTENT_VALUE))
       return ls_proof_fail(
           stage, error, "input %d is %s: expected %s", i,
@@ -155,13 +155,18 @@ ls_status ls_gradient_op(ls_stage *stage, const ls_content *const *in, ls_conten
   const ls_backward *backward = &stage->proof->backward[instruction->kind];
   const ls_expressions *all = &stage->proof->expressions;
   ls_content gradients[LS_MAX_INPUTS] = {{0}};
-  LS_TRY(find_gradients(stage, in, gradients, error));
   const char *operands = backward->rule->in;
   const ls_content *driving =
       &gradients[strchr(operands, first_gradient(backward->rule)) - operands];
-  const ls_candidates *found = list_candidates(stage, driving, 0);
-  const ls_candidate *each = find_fitting(stage, in, gradients, found, true);
-  const ls_candidate *other = each ? each : find_fitting(stage, in, gradients, found, false);
+  const ls_candidate *each = NULL, *other = NULL;
+  const int losses = stage->proof->losses.count; /* one of which the scale may be the gradient of */
+  for (int l = 0; l < (losses ? losses : 1) && !other; l++) {
+    LS_TRY(
+        find_gradients(stage, in, losses ? stage->proof->losses.items[l] : -1, gradients, error));
+    const ls_candidates *found = list_candidates(stage, driving, 0);
+    each = find_fitting(stage, in, gradients, found, true);
+    other = each ? each : find_fitting(stage, in, gradients, found, false);
+  }
   if (!other)
     return ls_proof_fail(stage, error,
                          "its operands fit no %s of the forward pass that the gradient is of: "

@@ -114,17 +114,23 @@ static ls_status forward_op(ls_stage *stage, const operands *all, int microbatch
   const ls_duty duty = ls_op_row(instruction->kind)->duty;
   for (int o = 0; o < instruction->outputs; o++)
     out[o] = (ls_content){.expression = node * LS_EXPRESSION_OUTPUTS + o, .microbatch = microbatch};
-  if (duty != LS_DUTY_LOSS && duty != LS_DUTY_COUNT && duty != LS_DUTY_REWARDS) return LS_OK;
+  const bool loads = duty == LS_DUTY_LOADS;
+  if (duty != LS_DUTY_LOSS && duty != LS_DUTY_COUNT && duty != LS_DUTY_REWARDS && !loads)
+    return LS_OK;
   if (microbatch < 0)
     return ls_proof_fail(stage, error, "sums what is of no microbatch: expected one of them");
   static const ls_cell cells[] = {[LS_DUTY_LOSS] = LS_CELL_LOSS_SUM,
                                   [LS_DUTY_REWARDS] = LS_CELL_REWARD_CHOSEN,
-                                  [LS_DUTY_COUNT] = LS_CELL_VALID_TOKENS};
+                                  [LS_DUTY_COUNT] = LS_CELL_VALID_TOKENS,
+                                  [LS_DUTY_LOADS] = LS_CELL_COUNT};
+  int layer = 0;
+  while (loads && layer + 1 < stage->proof->loads.count && stage->proof->loads.items[layer] != node)
+    layer++;
   const int sums = duty == LS_DUTY_REWARDS ? instruction->outputs : 1;
   for (int o = 0; o < sums; o++)
     out[o] =
         (ls_content){.kind = LS_CONTENT_SUM,
-                     .expression = (int)cells[duty] + o,
+                     .expression = (int)cells[duty] + layer + o,
                      .microbatch = -1,
                      .terms = ls_term_one(stage->proof->arena, node, -1, microbatch, microbatch)};
   return LS_OK;

@@ -428,6 +428,27 @@ static ls_status check_rewards(ls_stage *stage, ls_error *error) {
   return LS_OK;
 }
 
+/* Of experts too, in each layer that has them. */
+static ls_status check_loads(ls_stage *stage, ls_error *error) {
+  const ls_program *program = stage->program;
+  if (program->loads.count != stage->proof->loads.count)
+    return ls_fail(error, LS_REFUTED, "stage %d: has loads of %d layers: expected the model's %d",
+                   stage->number, program->loads.count, stage->proof->loads.count);
+  for (int l = 0; l < program->loads.count; l++) {
+    const int value = program->loads.items[l];
+    const ls_extent *extent = &stage->extents[value];
+    const ls_content *found =
+        ls_memory_look(stage, lasting_live_interval(program, value),
+                       program->values.items[value].storage, extent->begin, extent->end);
+    if (!found)
+      return ls_fail(error, LS_REFUTED, "stage %d: ends without %s: expected its sum",
+                     stage->number, program->values.items[value].name);
+    LS_TRY(
+        ls_finished_sum(stage, found, LS_CELL_COUNT + l, program->values.items[value].name, error));
+  }
+  return LS_OK;
+}
+
 /* Each cache has this program's rows. */
 static ls_status check_caches(ls_stage *stage, ls_error *error) {
   for (int v = 0; v < stage->program->values.count; v++) {
@@ -457,6 +478,7 @@ ls_status ls_proof_end(ls_stage *stage, ls_error *error) {
   if (program->kind == LS_PROGRAM_STEP) LS_TRY(check_cell(stage, LS_CELL_NORM, error));
   LS_TRY(check_wish(stage, error));
   if (loss) LS_TRY(check_rewards(stage, error));
+  if (loss) LS_TRY(check_loads(stage, error));
   if (program->kind != LS_PROGRAM_FORWARD || program->logits < 0) return LS_OK;
   const int value = program->logits, live_interval = lasting_live_interval(program, value);
   const ls_extent *extent = &stage->extents[value];

@@ -226,7 +226,9 @@ struct ls_proof {
   ls_axes active; /* axes with more than one rank */
   const ls_graph *graph;
   const ls_layout *layout;
-  int loss, logits; /* the model's; -1: it has none */
+  int logits;          /* the model's; -1: it has none */
+  LS_LIST(int) losses; /* its, first that of tokens; empty: it has none */
+  LS_LIST(int) loads;  /* nodes that count loads of experts, by layer that has them */
   ls_expressions expressions;
   ls_proof_channel *channels;  /* [from][to] */
   const ls_queues *queues;     /* of the engine */
@@ -369,9 +371,9 @@ bool ls_axes_innermost(const ls_proof *proof, const ls_placement *placement, int
 LS_CHECKED ls_status ls_check_whole(ls_stage *stage, const ls_content *content, const char *what,
                                     ls_error *error);
 
-/* A sum of the model's (its loss, what it is a mean over, rewards): of every microbatch, and whole
- * on every rank. */
-LS_CHECKED ls_status ls_finished_sum(ls_stage *stage, const ls_content *content, ls_cell cell,
+/* A sum of the model's (its losses, what these are a mean over, rewards, loads of experts, which
+ * count on behind the cells): of every microbatch, and whole on every rank. */
+LS_CHECKED ls_status ls_finished_sum(ls_stage *stage, const ls_content *content, int cell,
                                      const char *what, ls_error *error);
 
 /* op.c, update.c, collective.c, transfer.c: what comes next on the stage. */

@@ -129,6 +129,8 @@ ls_status ls_proof_structure(ls_stage *stage, ls_error *error) {
     if (inputs[i] >= program->values.count) return fail_at(stage, error, "input", i);
   for (int c = 0; c < LS_CELL_COUNT; c++)
     if (program->cell[c] >= program->values.count) return fail_at(stage, error, "cell", c);
+  for (int l = 0; l < program->loads.count; l++)
+    if (program->loads.items[l] >= program->values.count) return fail_at(stage, error, "loads", l);
   LS_TRY(check_memory(stage, error));
   return check_code(stage, error);
 }

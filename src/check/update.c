@@ -28,9 +28,13 @@ static ls_content cell_content(ls_stage *stage, ls_cell cell, bool speculation) 
                       .microbatch = -1};
 }
 
-/* Which cell a value is, or -1. */
+/* Which cell a value is, or -1; loads of experts count on from these. */
 static int cell_of(const ls_stage *stage, int value) {
   const ls_program *program = stage->program;
+  for (int l = 0; l < program->loads.count; l++)
+    if (ls_value_same_place(&program->values.items[value],
+                            &program->values.items[program->loads.items[l]]))
+      return LS_CELL_COUNT + l;
   for (int c = 0; c < LS_CELL_COUNT; c++)
     if (program->cell[c] >= 0 && ls_value_same_place(&program->values.items[value],
                                                      &program->values.items[program->cell[c]]))
@@ -59,13 +63,14 @@ static ls_status expect_cell_read(ls_stage *stage, int i, ls_cell cell, ls_error
   return expect_cell_made(stage, i, cell, false, error);
 }
 
-ls_status ls_finished_sum(ls_stage *stage, const ls_content *content, ls_cell cell,
-                          const char *what, ls_error *error) {
+ls_status ls_finished_sum(ls_stage *stage, const ls_content *content, int cell, const char *what,
+                          ls_error *error) {
   const int last =
       stage->program->kind == LS_PROGRAM_STEP ? stage->proof->layout->microbatches - 1 : 0;
-  if (content->kind != LS_CONTENT_SUM || content->expression != (int)cell)
+  const int sums = cell == LS_CELL_LOSS_SUM ? stage->proof->losses.count : 1;
+  if (content->kind != LS_CONTENT_SUM || content->expression != cell)
     return ls_proof_fail(stage, error, "reads something else: expected the %s", what);
-  if (ls_terms_uses(content->terms, 0, last) != 1)
+  if (ls_terms_uses(content->terms, 0, last) != sums)
     return ls_proof_fail(stage, error,
                          "reads a %s that lacks microbatches: expected each of %d "
                          "once",

@@ -213,6 +213,7 @@ static void print_step(void *context, const ls_metrics_step *step) {
                                   .mfu = step->mfu,
                                   .memory_bytes = (double)step->memory_bytes,
                                   .pairs = step->pairs,
+                                  .expert_load = step->expert_load,
                                   .margin = step->reward_chosen - step->reward_rejected,
                                   .preferred = step->preferred,
                                   .skipped = step->skipped};

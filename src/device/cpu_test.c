@@ -96,6 +96,8 @@ static void test_experts(void **state) {
   run_made(make_grouped, 30);
   run_made(make_route, 16);
   run_made(make_routed, 24);
+  run_made(make_router, 24);
+  run_made(make_loads, 24);
 }
 
 /* Rows of an expert that lie before those of a lower one. */

@@ -66,6 +66,10 @@ static ls_attributes attributes_of(const subject *s) {
                          .rope_neighbours = s->seed / 2 % 2,
                          .experts = draw(s, 'x', 3, 5),
                          .renormalise = s->seed % 2,
+                         .sigmoid = s->seed / 4 % 2,
+                         .groups = s->seed / 8 % 2 ? draw(s, 'x', 3, 5) : 0,
+                         .top_groups = 3,
+                         .z_scale = 0.3,
                          .window = s->seed / 6 % 3 == 0 ? draw(s, 'w', 1, 6) : 0,
                          .softcap = s->kind == LS_OP_SOFTCAP || s->seed / 2 % 3 == 0 ? 1.5 : 0,
                          .alibi = s->seed / 18 % 3 == 0 ? 0.5 : 0,
@@ -198,8 +202,9 @@ static double value_of(const subject *s, const ls_tensor *tensor, int t, int64_t
     return (double)(i * label_size(s, 'x') / elements / 2 * 2);
   if (tensor->role == LS_ROLE_INPUT) return (double)(bits % 3);
   const double value = (double)(bits >> 40) * 0x1p-23 - 1;
-  const bool sum = s->kind == LS_OP_ROW_SCALE && strcmp(tensor->name, "input 2") == 0;
-  return sum ? value + 2 : value; /* of squares: positive */
+  const bool sums = s->kind == LS_OP_ROW_SCALE || s->kind == LS_OP_ROUTER_LOSS ||
+                    s->kind == LS_OP_ROUTER_LOSS_EACH;
+  return sums && strcmp(tensor->name, "input 2") == 0 ? value + 2 : value; /* positive */
 }
 
 static void make_views(subject *s) {

@@ -139,7 +139,7 @@ static int64_t label_padding(const kernel_case *test, const char *label) {
 static ls_dtype dtype_of(const kernel_case *test, const ls_operand_labels *labels, bool index,
                          bool twice) {
   if (index) return LS_I32;
-  if (twice) return LS_F64;
+  if (twice || test->kind == LS_OP_ZERO) return LS_F64;
   return strcmp(labels->dim[0], "1") == 0 ? LS_F64 : test->dtype;
 }
 
@@ -212,6 +212,8 @@ static double input_value(const kernel_case *test, int input, int64_t i, int64_t
       (test->kind == LS_OP_XENT_GRAD && input == 2) ||
       (test->kind == LS_OP_XENT_GRAD_EACH && input == 2) ||
       (test->kind == LS_OP_PAIR_LOSS && input == 1) ||
+      (test->kind == LS_OP_ROUTER_LOSS_EACH && input == 2) ||
+      (test->kind == LS_OP_ROUTER_LOSS_EACH_BWD && input == 2) ||
       (test->kind == LS_OP_ROW_SCALE && input == 2) ||
       (test->kind == LS_OP_ROW_SCALE_BWD && input == 3))
     return value + 2;
@@ -320,6 +322,11 @@ static void make_case(kernel_case *test, ls_op_kind kind, ls_dtype dtype, uint64
                                      .columns = draw(seed, 'c', 4, 90),
                                      .experts = draw(seed, 'x', 3, 6),
                                      .renormalise = seed % 2,
+                                     .sigmoid = seed / 3 % 2,
+                                     .groups = seed / 5 % 2 ? label_size(seed, 'x') : 0,
+                                     .top_groups = 3,
+                                     .chosen = label_size(seed, 'j'),
+                                     .z_scale = 0.3,
                                      .activation = activation,
                                      .rate = 0.5,
                                      .beta1 = 0.9,
@@ -423,12 +430,23 @@ static void padding_changes_nothing(void **state) {
     }
 }
 
-static const bool never_added_to[LS_OP_COUNT] = {
-    [LS_OP_DEQUANTIZE] = true,      [LS_OP_RING_ATTENTION] = true, [LS_OP_RING_END] = true,
-    [LS_OP_RING_END_BWD] = true,    [LS_OP_XENT_MAX] = true,       [LS_OP_PAIR_LOSS] = true,
-    [LS_OP_CLIP_FACTOR] = true,     [LS_OP_ADAMW] = true,          [LS_OP_SGD] = true,
-    [LS_OP_ADAMW_SPECULATE] = true, [LS_OP_SGD_SPECULATE] = true,  [LS_OP_LION] = true,
-    [LS_OP_LION_SPECULATE] = true,  [LS_OP_ROUTE] = true};
+static const bool never_added_to[LS_OP_COUNT] = {[LS_OP_DEQUANTIZE] = true,
+                                                 [LS_OP_RING_ATTENTION] = true,
+                                                 [LS_OP_RING_END] = true,
+                                                 [LS_OP_RING_END_BWD] = true,
+                                                 [LS_OP_XENT_MAX] = true,
+                                                 [LS_OP_PAIR_LOSS] = true,
+                                                 [LS_OP_CLIP_FACTOR] = true,
+                                                 [LS_OP_ADAMW] = true,
+                                                 [LS_OP_SGD] = true,
+                                                 [LS_OP_ADAMW_SPECULATE] = true,
+                                                 [LS_OP_SGD_SPECULATE] = true,
+                                                 [LS_OP_LION] = true,
+                                                 [LS_OP_LION_SPECULATE] = true,
+                                                 [LS_OP_ROUTE] = true,
+                                                 [LS_OP_ROUTER_LOADS] = true,
+                                                 [LS_OP_ROUTER_TOTAL] = true,
+                                                 [LS_OP_ROUTER_LOADS_EACH] = true};
 
 static void accumulation_adds(void **state) {
   (void)state;
@@ -474,7 +492,9 @@ static void no_rows_give_zero_gradients(void **state) {
     run_case(&test);
     for (int o = 0; o < test.args.outputs; o++) {
       const ls_view *out = &test.args.out[o];
-      if (kind == LS_OP_CLIP_FACTOR || kind == LS_OP_RECIPROCAL || kind == LS_OP_ZERO) continue;
+      if (kind == LS_OP_CLIP_FACTOR || kind == LS_OP_RECIPROCAL || kind == LS_OP_ZERO ||
+          kind == LS_OP_ROUTER_TOTAL)
+        continue;
       const bool rowless = out->valid[0] == 0;
       for (int64_t i = 0; i < out->dims[0]; i++)
         for (int64_t j = 0; j < stored_columns(out); j++)
@@ -484,8 +504,9 @@ static void no_rows_give_zero_gradients(void **state) {
     free_buffers();
   }
   /* embedding, linear, bias: 1 each; norms: 2, 1, 1 and 1; grouped products: 2; loss, count
-   * and norm: 1 each; of pairs the loss and the count 1 each, rewards 3. */
-  assert_int_equal(zeroed, 18);
+   * and norm: 1 each; of pairs the loss and the count 1 each, rewards 3; of routers the losses 1
+   * each, loads 2 and 1. */
+  assert_int_equal(zeroed, 23);
 }
 
 static void in_place_equals_apart(void **state) {

@@ -22,13 +22,19 @@ enum { LS_ACTIVATION_COUNT = LS_GELU_ERF + 1 };
   X(int64_t, turns)            /* ring_attention: ranks of the ring; each has T / turns rows */   \
   X(int64_t, experts)          /* grouped products: of how many experts the weights are */        \
   X(int64_t, renormalise)      /* route: 1: weights of the chosen experts sum to 1; 0: of all */  \
+  X(int64_t, sigmoid)          /* route: 1: scores are sigmoids of logits, not a softmax */       \
+  X(int64_t, groups)           /* route: experts are in so many groups; 0: in one */              \
+  X(int64_t, top_groups)       /* route: of these a token's experts come */                       \
+  X(int64_t, chosen)           /* router_loads: experts of a token */                             \
   X(int64_t, columns)          /* row_scale: global count of those summed; heads: of one made */  \
   X(double, epsilon)           /* norms, adamw */                                                 \
   X(double, weight_offset)     /* rmsnorm, headnorm: added to the weights, 1 in Gemma */          \
   X(double, softmax_scale)     /* attention: usually 1/sqrt(head_dim) */                          \
   X(double, softcap)           /* attention's scores, softcap: x is softcap tanh(x / softcap) */  \
   X(double, alibi)             /* attention: factor of ls_alibi_slope; 0: no bias by distance */  \
-  X(double, scale)             /* embedding: of rows; 0: none. scale: of all elements */          \
+  X(double, scale)             /* embedding: of rows; route: of weights; 0: none. scale: of all   \
+                                * elements. router_loss: of the loss that balances loads */       \
+  X(double, z_scale)           /* router_loss: of squares of the logits' log-sum-exp */           \
   X(double, dropout)           /* dropout, attention: the part that is dropped */                 \
   X(int64_t, site)             /* with dropout: which of the model it is */                       \
   X(double, rope_scale)        /* rope_table: cosines and sines are multiplied by it; 0: not */   \

@@ -149,5 +149,9 @@ void ls_graph_differentiate(ls_graph *graph, const ls_root *roots, int count) {
 }
 
 void ls_graph_backward(ls_graph *graph) {
-  ls_graph_differentiate(graph, &(ls_root){graph->loss, graph->loss_scale}, 1);
+  const int count = 1 + graph->losses.count;
+  ls_root *roots = LS_NEW_ARRAY(graph->arena, ls_root, count);
+  for (int r = 0; r < count; r++)
+    roots[r] = (ls_root){r ? graph->losses.items[r - 1] : graph->loss, graph->loss_scale};
+  ls_graph_differentiate(graph, roots, count);
 }

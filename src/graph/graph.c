@@ -367,13 +367,55 @@ ls_tensor_id ls_graph_dropout(ls_graph *graph, ls_tensor_id x, double rate) {
                       (ls_tensor_id[]){x, graph->draws}, NULL);
 }
 
-ls_routing ls_graph_route(ls_graph *graph, ls_tensor_id logits, int64_t count, bool renormalise) {
+static ls_attributes choosing(const ls_choice *choice) {
+  const bool groups = choice->groups > 1 && choice->top_groups < choice->groups;
+  LS_ASSERT(choice->groups <= 64 && choice->top_groups <= choice->groups);
+  return (ls_attributes){.sigmoid = choice->sigmoid,
+                         .groups = groups ? choice->groups : 0,
+                         .top_groups = groups ? choice->top_groups : 0};
+}
+
+ls_routing ls_graph_route(ls_graph *graph, ls_tensor_id logits, const ls_choice *choice) {
   const int64_t *dims = ls_graph_tensor(graph, logits)->dims;
-  LS_ASSERT(count > 0 && count <= dims[1]);
-  const int node = ls_graph_node(graph, LS_OP_ROUTE, &(ls_attributes){.renormalise = renormalise},
-                                 &logits, LS_MAX_OUTPUTS, (int64_t[]){dims[0] * count, count});
+  LS_ASSERT(choice->count > 0 && choice->count <= dims[1]);
+  ls_attributes attributes = choosing(choice);
+  attributes.renormalise = choice->renormalise;
+  attributes.scale = choice->scale;
+  const int node =
+      ls_graph_node(graph, LS_OP_ROUTE, &attributes, (ls_tensor_id[]){logits, choice->added},
+                    LS_MAX_OUTPUTS, (int64_t[]){dims[0] * choice->count, choice->count});
   const ls_tensor_id *out = graph->nodes.items[node].out;
   return (ls_routing){out[0], out[1], out[2]};
+}
+
+ls_routing ls_graph_row_sigmoid(ls_graph *graph, ls_tensor_id x) {
+  return (ls_routing){none, none, first_output(graph, LS_OP_ROW_SIGMOID, NULL, &x, NULL)};
+}
+
+ls_tensor_id ls_graph_router_loads(ls_graph *graph, ls_tensor_id logits, const ls_choice *choice,
+                                   bool each) {
+  ls_attributes attributes = choosing(choice);
+  attributes.chosen = choice->count;
+  const int node =
+      ls_graph_node(graph, each ? LS_OP_ROUTER_LOADS_EACH : LS_OP_ROUTER_LOADS, &attributes,
+                    (ls_tensor_id[]){logits, graph->labels, choice->added}, LS_MAX_OUTPUTS,
+                    (int64_t[]){graph->tokens / graph->sequence});
+  const ls_tensor_id *out = graph->nodes.items[node].out;
+  *LS_APPEND(graph->arena, &graph->loads) = out[0];
+  return out[1];
+}
+
+ls_tensor_id ls_graph_router_total(ls_graph *graph, ls_tensor_id loads, ls_tensor_id before) {
+  return first_output(graph, LS_OP_ROUTER_TOTAL, NULL, (ls_tensor_id[]){loads, before}, NULL);
+}
+
+void ls_graph_router_loss(ls_graph *graph, ls_tensor_id logits, ls_tensor_id loads, bool sigmoid,
+                          double scale, double z_scale) {
+  const bool each = ls_graph_tensor(graph, loads)->precision == LS_ACCUMULATE;
+  const ls_attributes attributes = {.sigmoid = sigmoid, .scale = scale, .z_scale = z_scale};
+  *LS_APPEND(graph->arena, &graph->losses) =
+      first_output(graph, each ? LS_OP_ROUTER_LOSS_EACH : LS_OP_ROUTER_LOSS, &attributes,
+                   (ls_tensor_id[]){logits, graph->labels, loads}, NULL);
 }
 
 ls_tensor_id ls_graph_dispatch(ls_graph *graph, ls_tensor_id x, const ls_routing *routing) {

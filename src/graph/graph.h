@@ -118,7 +118,10 @@ typedef struct ls_graph {
   ls_tensor_id reference; /* input [n], fp64, of pairs: log-probabilities of a reference's labels */
   ls_tensor_id loss_scale; /* cell: 1 / valid tokens of the step */
   ls_tensor_id loss;       /* cell: sum of the tokens' losses */
-  ls_tensor_id logits;     /* [n, vocabulary] */
+  /* Other sums of tokens' losses, that go to the same cell; and what is told of experts, by layer
+   * that has them: [1, experts]. */
+  LS_LIST(ls_tensor_id) losses, loads;
+  ls_tensor_id logits; /* [n, vocabulary] */
   /* Of pairs: by token its document's log-probability beyond the reference's, which is read after a
    * program in place of logits; and what is told of them (pair_rewards). */
   ls_tensor_id answers, rewards[LS_MAX_OUTPUTS];
@@ -213,9 +216,37 @@ typedef struct ls_routing {
   ls_tensor_id rows, experts, weights;
 } ls_routing;
 
-/* Each token goes to the `count` experts with the largest logits; of equals to the first. Weights
- * are a softmax over all experts, or with `renormalise` over the chosen ones. */
-ls_routing ls_graph_route(ls_graph *graph, ls_tensor_id logits, int64_t count, bool renormalise);
+/* How a token's experts are chosen and weighed: the `count` with the largest scores, of equals the
+ * first. Scores are logits or sigmoids of them, and `added` to each expert's. With groups, as many
+ * experts in each, they are of the `top_groups` with the largest: those of sigmoids by the sum of
+ * the two best. Weights are a softmax of the logits over all experts, or their sigmoids; with
+ * `renormalise` over the sum of the chosen ones'; and times `scale`. */
+typedef struct ls_choice {
+  int64_t count;
+  bool renormalise, sigmoid;
+  int64_t groups, top_groups; /* 0: there are none; at most 64 */
+  double scale;               /* 0: 1 */
+  ls_tensor_id added;         /* [experts]; -1: nothing is */
+} ls_choice;
+
+ls_routing ls_graph_route(ls_graph *graph, ls_tensor_id logits, const ls_choice *choice);
+
+/* Sigmoids of x [n, 1], as a routing of n rows: for ls_graph_weigh. */
+ls_routing ls_graph_row_sigmoid(ls_graph *graph, ls_tensor_id x);
+
+/* How many choices of the microbatch's tokens with a label each expert is, [1, experts], or with
+ * `each` of every sequence by itself, [sequences, experts]. What the step's microbatches have
+ * together is told: graph->loads. */
+ls_tensor_id ls_graph_router_loads(ls_graph *graph, ls_tensor_id logits, const ls_choice *choice,
+                                   bool each);
+/* Loads of all tokens [1, experts], finished, plus those of layers before, if there are any. */
+ls_tensor_id ls_graph_router_total(ls_graph *graph, ls_tensor_id loads, ls_tensor_id before);
+/* Adds to the loss `scale` times the sum over tokens with a label of the part of the loads that
+ * their probabilities' experts have, and `z_scale` times the sum of squares of the logits'
+ * log-sum-exp. Loads are finished, or those of each sequence. */
+void ls_graph_router_loss(ls_graph *graph, ls_tensor_id logits, ls_tensor_id loads, bool sigmoid,
+                          double scale, double z_scale);
+
 /* x [n, c] as routed rows [n x count, c], and the sum of each token's. */
 ls_tensor_id ls_graph_dispatch(ls_graph *graph, ls_tensor_id x, const ls_routing *routing);
 ls_tensor_id ls_graph_combine(ls_graph *graph, ls_tensor_id y, const ls_routing *routing);

@@ -29,96 +29,105 @@
 enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 9, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_RULES = 2 };
 
 /* enum suffix, printed name */
-#define LS_OPS(X)                         \
-  /* forward */                           \
-  X(EMBEDDING, "embedding")               \
-  X(DEQUANTIZE, "dequantize")             \
-  X(LINEAR, "linear")                     \
-  X(BIAS, "bias")                         \
-  X(ADD, "add")                           \
-  X(SCALE, "scale")                       \
-  X(LAYERNORM, "layernorm")               \
-  X(RMSNORM, "rmsnorm")                   \
-  X(HEADNORM, "headnorm")                 \
-  X(ROW_SQUARES, "row_squares")           \
-  X(ROW_SCALE, "row_scale")               \
-  X(ROPE_TABLE, "rope_table")             \
-  X(ROPE, "rope")                         \
-  X(HEADS, "heads")                       \
-  X(HEADS_UP, "heads_up")                 \
-  X(HEADS_DOWN, "heads_down")             \
-  X(ATTENTION, "attention")               \
-  X(RING_ATTENTION, "ring_attention")     \
-  X(RING_END, "ring_end")                 \
-  X(CACHED_ATTENTION, "cached_attention") \
-  X(GELU, "gelu")                         \
-  X(SWIGLU, "swiglu")                     \
-  X(SOFTCAP, "softcap")                   \
-  X(DROPOUT, "dropout")                   \
-  X(ROUTE, "route")                       \
-  X(DISPATCH, "dispatch")                 \
-  X(GROUPED_UP, "grouped_up")             \
-  X(GROUPED_DOWN, "grouped_down")         \
-  X(WEIGH, "weigh")                       \
-  X(COMBINE, "combine")                   \
-  X(XENT_MAX, "xent_max")                 \
-  X(XENT_SUM, "xent_sum")                 \
-  X(XENT_LOSS, "xent_loss")               \
-  X(XENT_SUM_EACH, "xent_sum_each")       \
-  X(PAIR_LOSS, "pair_loss")               \
-  X(PAIR_REWARDS, "pair_rewards")         \
-  /* backward */                          \
-  X(EMBEDDING_DW, "embedding_dw")         \
-  X(LINEAR_DX, "linear_dx")               \
-  X(LINEAR_DW, "linear_dw")               \
-  X(BIAS_DB, "bias_db")                   \
-  X(SCALE_BWD, "scale_bwd")               \
-  X(LAYERNORM_BWD, "layernorm_bwd")       \
-  X(RMSNORM_BWD, "rmsnorm_bwd")           \
-  X(HEADNORM_BWD, "headnorm_bwd")         \
-  X(ROW_SQUARES_BWD, "row_squares_bwd")   \
-  X(ROW_SCALE_BWD, "row_scale_bwd")       \
-  X(ROPE_BWD, "rope_bwd")                 \
-  X(HEADS_BWD, "heads_bwd")               \
-  X(HEADS_SHARED_BWD, "heads_shared_bwd") \
-  X(ATTENTION_BWD, "attention_bwd")       \
-  X(RING_BWD, "ring_bwd")                 \
-  X(RING_END_BWD, "ring_end_bwd")         \
-  X(GELU_BWD, "gelu_bwd")                 \
-  X(SWIGLU_BWD, "swiglu_bwd")             \
-  X(SOFTCAP_BWD, "softcap_bwd")           \
-  X(DROPOUT_BWD, "dropout_bwd")           \
-  X(ROUTE_BWD, "route_bwd")               \
-  X(DISPATCH_BWD, "dispatch_bwd")         \
-  X(GROUPED_UP_DX, "grouped_up_dx")       \
-  X(GROUPED_UP_DW, "grouped_up_dw")       \
-  X(GROUPED_DOWN_DX, "grouped_down_dx")   \
-  X(GROUPED_DOWN_DW, "grouped_down_dw")   \
-  X(WEIGH_BWD, "weigh_bwd")               \
-  X(COMBINE_BWD, "combine_bwd")           \
-  X(XENT_GRAD, "xent_grad")               \
-  X(XENT_GRAD_EACH, "xent_grad_each")     \
-  X(PAIR_LOSS_BWD, "pair_loss_bwd")       \
-  /* the step around them */              \
-  X(COUNT_VALID, "count_valid")           \
-  X(COUNT_PAIRS, "count_pairs")           \
-  X(ZERO, "zero")                         \
-  X(RECIPROCAL, "reciprocal")             \
-  X(SQUARED_NORM, "squared_norm")         \
-  X(CLIP_FACTOR, "clip_factor")           \
-  X(ADAMW, "adamw")                       \
-  X(SGD, "sgd")                           \
-  X(LION, "lion")                         \
-  X(ADAMW_SPECULATE, "adamw_speculate")   \
-  X(SGD_SPECULATE, "sgd_speculate")       \
-  X(LION_SPECULATE, "lion_speculate")     \
-  X(ADAMW8_LARGEST, "adamw8_largest")     \
-  X(ADAMW8, "adamw8")                     \
-  X(ADAMW8_KEEP, "adamw8_keep")           \
-  X(MUON_MOMENTUM, "muon_momentum")       \
-  X(ORTHOGONALISE, "orthogonalise")       \
-  X(MUON, "muon")                         \
-  X(CAST, "cast")                         \
+#define LS_OPS(X)                                 \
+  /* forward */                                   \
+  X(EMBEDDING, "embedding")                       \
+  X(DEQUANTIZE, "dequantize")                     \
+  X(LINEAR, "linear")                             \
+  X(BIAS, "bias")                                 \
+  X(ADD, "add")                                   \
+  X(SCALE, "scale")                               \
+  X(LAYERNORM, "layernorm")                       \
+  X(RMSNORM, "rmsnorm")                           \
+  X(HEADNORM, "headnorm")                         \
+  X(ROW_SQUARES, "row_squares")                   \
+  X(ROW_SCALE, "row_scale")                       \
+  X(ROPE_TABLE, "rope_table")                     \
+  X(ROPE, "rope")                                 \
+  X(HEADS, "heads")                               \
+  X(HEADS_UP, "heads_up")                         \
+  X(HEADS_DOWN, "heads_down")                     \
+  X(ATTENTION, "attention")                       \
+  X(RING_ATTENTION, "ring_attention")             \
+  X(RING_END, "ring_end")                         \
+  X(CACHED_ATTENTION, "cached_attention")         \
+  X(GELU, "gelu")                                 \
+  X(SWIGLU, "swiglu")                             \
+  X(SOFTCAP, "softcap")                           \
+  X(DROPOUT, "dropout")                           \
+  X(ROUTE, "route")                               \
+  X(DISPATCH, "dispatch")                         \
+  X(GROUPED_UP, "grouped_up")                     \
+  X(GROUPED_DOWN, "grouped_down")                 \
+  X(WEIGH, "weigh")                               \
+  X(COMBINE, "combine")                           \
+  X(ROW_SIGMOID, "row_sigmoid")                   \
+  X(ROUTER_LOADS, "router_loads")                 \
+  X(ROUTER_LOADS_EACH, "router_loads_each")       \
+  X(ROUTER_TOTAL, "router_total")                 \
+  X(ROUTER_LOSS, "router_loss")                   \
+  X(ROUTER_LOSS_EACH, "router_loss_each")         \
+  X(XENT_MAX, "xent_max")                         \
+  X(XENT_SUM, "xent_sum")                         \
+  X(XENT_LOSS, "xent_loss")                       \
+  X(XENT_SUM_EACH, "xent_sum_each")               \
+  X(PAIR_LOSS, "pair_loss")                       \
+  X(PAIR_REWARDS, "pair_rewards")                 \
+  /* backward */                                  \
+  X(EMBEDDING_DW, "embedding_dw")                 \
+  X(LINEAR_DX, "linear_dx")                       \
+  X(LINEAR_DW, "linear_dw")                       \
+  X(BIAS_DB, "bias_db")                           \
+  X(SCALE_BWD, "scale_bwd")                       \
+  X(LAYERNORM_BWD, "layernorm_bwd")               \
+  X(RMSNORM_BWD, "rmsnorm_bwd")                   \
+  X(HEADNORM_BWD, "headnorm_bwd")                 \
+  X(ROW_SQUARES_BWD, "row_squares_bwd")           \
+  X(ROW_SCALE_BWD, "row_scale_bwd")               \
+  X(ROPE_BWD, "rope_bwd")                         \
+  X(HEADS_BWD, "heads_bwd")                       \
+  X(HEADS_SHARED_BWD, "heads_shared_bwd")         \
+  X(ATTENTION_BWD, "attention_bwd")               \
+  X(RING_BWD, "ring_bwd")                         \
+  X(RING_END_BWD, "ring_end_bwd")                 \
+  X(GELU_BWD, "gelu_bwd")                         \
+  X(SWIGLU_BWD, "swiglu_bwd")                     \
+  X(SOFTCAP_BWD, "softcap_bwd")                   \
+  X(DROPOUT_BWD, "dropout_bwd")                   \
+  X(ROUTE_BWD, "route_bwd")                       \
+  X(DISPATCH_BWD, "dispatch_bwd")                 \
+  X(GROUPED_UP_DX, "grouped_up_dx")               \
+  X(GROUPED_UP_DW, "grouped_up_dw")               \
+  X(GROUPED_DOWN_DX, "grouped_down_dx")           \
+  X(GROUPED_DOWN_DW, "grouped_down_dw")           \
+  X(WEIGH_BWD, "weigh_bwd")                       \
+  X(COMBINE_BWD, "combine_bwd")                   \
+  X(ROW_SIGMOID_BWD, "row_sigmoid_bwd")           \
+  X(ROUTER_LOSS_BWD, "router_loss_bwd")           \
+  X(ROUTER_LOSS_EACH_BWD, "router_loss_each_bwd") \
+  X(XENT_GRAD, "xent_grad")                       \
+  X(XENT_GRAD_EACH, "xent_grad_each")             \
+  X(PAIR_LOSS_BWD, "pair_loss_bwd")               \
+  /* the step around them */                      \
+  X(COUNT_VALID, "count_valid")                   \
+  X(COUNT_PAIRS, "count_pairs")                   \
+  X(ZERO, "zero")                                 \
+  X(RECIPROCAL, "reciprocal")                     \
+  X(SQUARED_NORM, "squared_norm")                 \
+  X(CLIP_FACTOR, "clip_factor")                   \
+  X(ADAMW, "adamw")                               \
+  X(SGD, "sgd")                                   \
+  X(LION, "lion")                                 \
+  X(ADAMW_SPECULATE, "adamw_speculate")           \
+  X(SGD_SPECULATE, "sgd_speculate")               \
+  X(LION_SPECULATE, "lion_speculate")             \
+  X(ADAMW8_LARGEST, "adamw8_largest")             \
+  X(ADAMW8, "adamw8")                             \
+  X(ADAMW8_KEEP, "adamw8_keep")                   \
+  X(MUON_MOMENTUM, "muon_momentum")               \
+  X(ORTHOGONALISE, "orthogonalise")               \
+  X(MUON, "muon")                                 \
+  X(CAST, "cast")                                 \
   X(COPY, "copy")
 
 typedef enum ls_op_kind {
@@ -182,6 +191,7 @@ typedef enum ls_duty {
   LS_DUTY_NONE = 0,
   LS_DUTY_LOSS,    /* output 0 is the loss, summed over tokens, or over pairs */
   LS_DUTY_REWARDS, /* outputs are summed over pairs, and told with the loss */
+  LS_DUTY_LOADS,   /* output 0 is summed over the step, and told with the loss: tokens by expert */
   LS_DUTY_COUNT,   /* of tokens that have a label, or of pairs: of what the loss is a mean over */
   LS_DUTY_ZERO,    /* a cell begins at 0 */
   LS_DUTY_SCALE,   /* a count becomes what gradients begin with */
@@ -211,7 +221,7 @@ typedef struct ls_label_rule {
 
 enum { LS_MAX_LABEL_RULES = 4 };
 _Static_assert(LS_MAX_INPUTS <= 10, "rows name inputs by one digit");
-_Static_assert(LS_ATTRIBUTE_COUNT <= 32, "rows name attributes by bits of 32");
+_Static_assert(LS_ATTRIBUTE_COUNT <= 64, "rows name attributes by bits of 64");
 
 /* Floating-point operations by the sizes of the first two inputs. */
 typedef double ls_flops_rule(const ls_attributes *attributes, const int64_t *first,
@@ -228,11 +238,14 @@ typedef struct ls_op {
    * them are P(mask) and the others R, so are its outputs. Where its experts are sharded, these may
    * be P(mask) or R, and what it makes of them has P(mask) in place of P(sum). NULL: none. */
   const char *masked;
+  /* Inputs, as a string of digits, that are sums over the tokens of all sequences: they are
+   * finished over axes that divide these too. NULL: none. */
+  const char *whole;
   ls_reduce reduce;
   char picked;        /* label of whose entries only those are touched that tokens name; 0: none */
   bool updates;       /* outputs are state that is changed in place: read and written */
   const char *writes; /* inputs, as digits, that are state too and written to; NULL: none */
-  uint32_t divides;   /* attributes that it divides by: 1u << LS_ATTRIBUTE_head_dim */
+  uint64_t divides;   /* attributes that it divides by: 1u << LS_ATTRIBUTE_head_dim */
   /* A product of matrices: 1 + the dimension of its second input that is not contracted. Where the
    * op divides by `experts`, dimension 0 of a weight has the rows of one expert after another. */
   int product;
@@ -273,6 +286,9 @@ bool ls_op_may_shard(const ls_op *row, char label, ls_shares axis);
 
 /* Whether tokens (label n) are taken one by one, so that the op may run for some rows alone. */
 bool ls_op_takes_rows(const ls_op *row);
+
+/* Whether this input is a sum over all sequences' tokens. */
+bool ls_op_reads_whole(const ls_op *row, int input);
 
 /* Whether this input is of whole numbers. */
 bool ls_op_reads_indices(const ls_op *row, int input);

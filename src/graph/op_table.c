@@ -240,9 +240,9 @@ static const ls_op rows[LS_OP_COUNT] = {
                        .gradients = {{LS_OP_DROPOUT_BWD, "a1", "0"}},
                        .again = LS_AGAIN_CHEAP,
                        .indices = "1"},
-    /* Experts. logits -> the routed row of each token's choices, the expert of each routed row, and
-     * its weight: the router's probability */
-    [LS_OP_ROUTE] = {.labels = "n x -> n j, o~n, o~n",
+    /* Experts. logits, [what is added to scores before choosing] -> the routed row of each token's
+     * choices, the expert of each routed row, and its weight: the router's probability */
+    [LS_OP_ROUTE] = {.labels = "n x, x? -> n j, o~n, o~n",
                      .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
                               {'.', LS_SHARES_EXPERTS}},
                      .precision = {LS_INDEX, LS_INDEX, LS_ACCUMULATE},
@@ -296,6 +296,43 @@ static const ls_op rows[LS_OP_COUNT] = {
                        .gradients = {{LS_OP_COMBINE_BWD, "a1", "0"}},
                        .again = LS_AGAIN_MAY,
                        .indices = "1"},
+    /* x of one column -> its sigmoid, a number for each row */
+    [LS_OP_ROW_SIGMOID] = {.labels = "n 1 -> n",
+                           .shardable = "n",
+                           .precision = {LS_ACCUMULATE},
+                           .gradients = {{LS_OP_ROW_SIGMOID_BWD, "a0", "0"}},
+                           .again = LS_AGAIN_CHEAP},
+    /* How many choices of the tokens with a label each expert is. logits, labels, [what is added to
+     * scores before choosing] -> these, told; the same, for what needs them */
+    [LS_OP_ROUTER_LOADS] = {.labels = "n x, n, x? -> 1 x, 1 x",
+                            .duty = LS_DUTY_LOADS,
+                            .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                            .precision = {LS_DOUBLE, LS_DOUBLE},
+                            .indices = "1"},
+    /* likewise; the second of each sequence by itself */
+    [LS_OP_ROUTER_LOADS_EACH] = {.labels = "bt x, bt, x? -> 1 x, b x",
+                                 .duty = LS_DUTY_LOADS,
+                                 .only = {{'b', LS_SHARES_SEQUENCES}, {'t', LS_SHARES_TOKENS}},
+                                 .precision = {LS_DOUBLE, LS_ACCUMULATE},
+                                 .indices = "1"},
+    /* loads of a layer, of layers before it -> their sum, of the whole microbatch */
+    [LS_OP_ROUTER_TOTAL] = {.labels = "1 x, 1 x? -> 1 x", .whole = "01", .precision = {LS_DOUBLE}},
+    /* logits, labels, loads -> sum over tokens with a label of scale times the mean probability of
+     * a load's expert, and of z_scale times the square of the log-sum-exp. Loads count as numbers.
+     */
+    [LS_OP_ROUTER_LOSS] = {.labels = "n x, n, 1 x -> 1",
+                           .duty = LS_DUTY_LOSS,
+                           .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                           .precision = {LS_DOUBLE},
+                           .gradients = {{LS_OP_ROUTER_LOSS_BWD, "012a", "0"}},
+                           .indices = "1"},
+    /* likewise by the loads of the token's sequence */
+    [LS_OP_ROUTER_LOSS_EACH] = {.labels = "bt x, bt, b x -> 1",
+                                .duty = LS_DUTY_LOSS,
+                                .only = {{'b', LS_SHARES_SEQUENCES}, {'t', LS_SHARES_TOKENS}},
+                                .precision = {LS_DOUBLE},
+                                .gradients = {{LS_OP_ROUTER_LOSS_EACH_BWD, "012a", "0"}},
+                                .indices = "1"},
     /* logits -> largest logit of each token */
     [LS_OP_XENT_MAX] = {.labels = "n v -> n",
                         .shardable = "nv",
@@ -514,6 +551,15 @@ static const ls_op rows[LS_OP_COUNT] = {
                                     {'.', LS_SHARES_EXPERTS}},
                            .linear = "0",
                            .indices = "1"},
+    /* dnumber, x */
+    [LS_OP_ROW_SIGMOID_BWD] = {.labels = "n, n 1 -> n 1", .shardable = "n", .linear = "0"},
+    /* logits, labels, loads, scale -> dlogits */
+    [LS_OP_ROUTER_LOSS_BWD] = {.labels = "n x, n, 1 x, 1 -> n x",
+                               .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                               .indices = "1"},
+    [LS_OP_ROUTER_LOSS_EACH_BWD] = {.labels = "bt x, bt, b x, 1 -> bt x",
+                                    .only = {{'b', LS_SHARES_SEQUENCES}, {'t', LS_SHARES_TOKENS}},
+                                    .indices = "1"},
     /* logits, max, sum, labels, scale -> dlogits */
     [LS_OP_XENT_GRAD] = {.labels = "n v, n, n, n, 1 -> n v",
                          .shardable = "nv",
@@ -546,8 +592,8 @@ static const ls_op rows[LS_OP_COUNT] = {
                            .precision = {LS_DOUBLE},
                            .divides = 1u << LS_ATTRIBUTE_sequence,
                            .indices = "01"},
-    /* cell -> 0, the same cell */
-    [LS_OP_ZERO] = {.labels = "1 -> 1", .duty = LS_DUTY_ZERO},
+    /* numbers -> as many zeros, in their place */
+    [LS_OP_ZERO] = {.labels = "e -> e", .duty = LS_DUTY_ZERO},
     /* cells: count, scale -> scale / max(count, 1) */
     [LS_OP_RECIPROCAL] = {.labels = "1, 1 -> 1", .duty = LS_DUTY_SCALE},
     /* gradients -> weight * sum of squares */
@@ -614,6 +660,10 @@ bool ls_op_may_shard(const ls_op *row, char label, ls_shares axis) {
 
 bool ls_op_takes_rows(const ls_op *row) {
   return row->shardable && strchr(row->shardable, 'n');
+}
+
+bool ls_op_reads_whole(const ls_op *row, int input) {
+  return row->whole && strchr(row->whole, '0' + input);
 }
 
 bool ls_op_reads_indices(const ls_op *row, int input) {

@@ -505,6 +505,14 @@ static ls_status load_unit(loader *l, json_t *item, size_t index) {
   return LS_OK;
 }
 
+static ls_status load_loads(loader *l, json_t *item, size_t index) {
+  const json_int_t value = json_integer_value(item);
+  if (!json_is_integer(item) || !in_range(value, l->program->values.count))
+    return damaged(l, "loads", index);
+  *LS_APPEND(l->arena, &l->program->loads) = (int)value;
+  return LS_OK;
+}
+
 static ls_status load_segment(loader *l, json_t *item, size_t index) {
   const ls_program *program = l->program;
   ls_program_segment made;
@@ -622,6 +630,7 @@ static ls_status load_program(loader *l, json_t *root) {
   for (int c = 0; c < LS_CELL_COUNT; c++)
     if (!is_value(l, program->cell[c], c >= LS_CELL_REWARD_CHOSEN))
       return damaged(l, "cell", (size_t)c);
+  LS_TRY(load_list(l, root, "loads", load_loads));
   program->ids = inputs[0];
   program->labels = inputs[1];
   program->positions = inputs[2];

@@ -212,6 +212,7 @@ typedef struct ls_program {
    * log-probability of its document beyond the reference's. */
   int logits;
   int cell[LS_CELL_COUNT]; /* values; -1: none */
+  LS_LIST(int) loads;      /* values, by layer with experts: choices of each, of the whole step */
   double flops;            /* of one step over the whole mesh: matrix products and attention */
   double recomputed_flops; /* that are done a second time besides */
 } ls_program;

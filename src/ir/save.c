@@ -182,6 +182,7 @@ const char *ls_program_text(ls_arena *arena, const ls_program *program) {
   json_object_set_new(root, "replay_boundary", json_integer(program->replay_boundary));
   json_object_set_new(root, "chunks", json_integer(program->chunks));
   json_object_set_new(root, "cells", ints(program->cell, LS_CELL_COUNT));
+  json_object_set_new(root, "loads", ints(program->loads.items, program->loads.count));
   json_object_set_new(root, "flops", json_real(program->flops));
   json_object_set_new(root, "recomputed_flops", json_real(program->recomputed_flops));
   char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17) | JSON_SORT_KEYS);

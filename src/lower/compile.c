@@ -171,6 +171,7 @@ static ls_program *compile_stage(const compilation *c, int stage) {
                           .replicable_nodes = c->replicable_nodes,
                           .nodes = c->nodes,
                           .padded = c->padded,
+                          .loaded = LS_NEW_ARRAY(arena, bool, c->graph->loads.count + 1),
                           .contributed = LS_NEW_ARRAY(arena, bool, c->graph->parameters.count + 1)};
   for (int v = 0; v < sharded->values.count; v++) lowering.value_of[v] = lowering.away[v] = -1;
   ls_lower_units(&lowering);

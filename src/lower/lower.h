@@ -72,6 +72,8 @@ typedef struct ls_lowering {
   int *of_slice;                 /* program value of the slice, by sharded value; -1 */
   const bool *halves;            /* by segment: weight nodes run apart from the rest of backward */
   bool summed;                   /* squares of some gradient are in the norm */
+  bool pays;                     /* a node lowered before adds to the loss */
+  bool *loaded;                  /* by layer with experts: it is of this stage */
   bool *contributed;             /* by parameter: a node lowered before adds to its gradient */
   const bool *replicable_nodes;  /* by node */
   const ls_segment_nodes *nodes; /* by segment */

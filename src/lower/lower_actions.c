@@ -13,8 +13,9 @@ static ls_instruction *with(ls_instruction *made, int inputs, const int *in, int
   return made;
 }
 
-/* A number that each rank has its part of, summed up. */
-static void reduce_number(ls_lowering *lowering, int value, ls_axes axes, const char *what) {
+/* Numbers that each rank has its part of, summed up. */
+static void reduce_numbers_of(ls_lowering *lowering, int value, int64_t numbers, ls_axes axes,
+                              const char *what) {
   const ls_mesh *mesh = &lowering->program->mesh;
   ls_placement sum = {0};
   for (int a = 0; a < mesh->count; a++)
@@ -22,8 +23,12 @@ static void reduce_number(ls_lowering *lowering, int value, ls_axes axes, const 
   ls_resolve_step steps[LS_MAX_RESOLVE_STEPS];
   const int count = ls_resolve(mesh, &sum, &(ls_placement){0}, steps);
   for (int s = 0; s < count; s++)
-    ls_lower_collective(lowering, steps[s].collective, steps[s].axes, value, value, 1,
+    ls_lower_collective(lowering, steps[s].collective, steps[s].axes, value, value, numbers,
                         ls_resolve_reason(lowering->program->arena, mesh, what, &steps[s]));
+}
+
+static void reduce_number(ls_lowering *lowering, int value, ls_axes axes, const char *what) {
+  reduce_numbers_of(lowering, value, 1, axes, what);
 }
 
 static void lower_count(ls_lowering *lowering) {
@@ -258,20 +263,40 @@ static ls_cell reward(int number) {
   return (ls_cell)((int)LS_CELL_REWARD_CHOSEN + number);
 }
 
+/* The axes that a tensor is to be summed over, and that of stages. */
+static ls_axes sum_axes(const ls_lowering *lowering, ls_tensor_id id) {
+  const ls_mesh *mesh = &lowering->program->mesh;
+  int value = 0; /* as made */
+  while (lowering->sharded->values.items[value].tensor.index != id.index) value++;
+  return ls_mesh_axes(mesh, LS_MESH_STAGE) |
+         ls_placement_axes(mesh, &lowering->sharded->values.items[value].placement, LS_PARTIAL, -1);
+}
+
+/* Of experts each stage has its own layers'. */
+static void lower_loads(ls_lowering *lowering) {
+  const ls_graph *graph = lowering->sharded->graph;
+  for (int l = 0; l < graph->loads.count; l++) {
+    const int *value = &lowering->program->loads.items[l];
+    if (!lowering->loaded[l]) with(ls_lower_op(lowering, LS_OP_ZERO), 1, value, 1, value);
+    reduce_numbers_of(lowering, *value, graph->experts, sum_axes(lowering, graph->loads.items[l]),
+                      "loads of experts");
+  }
+}
+
 /* With post-validation the factor is a speculation until VALIDATE: that of this stage's part of the
  * norm.
  */
 static void lower_loss(ls_lowering *lowering) {
   const ls_mesh *mesh = &lowering->program->mesh;
   const ls_graph *graph = lowering->sharded->graph;
-  int loss = 0; /* its value as made */
-  while (lowering->sharded->values.items[loss].tensor.index != graph->loss.index) loss++;
   const ls_node *last = &graph->nodes.items[ls_graph_tensor(graph, graph->loss)->producer];
   const bool elsewhere = ls_chunks_stage(lowering->chunks, last->segment) != lowering->stage;
-  const ls_axes axes =
-      ls_mesh_axes(mesh, LS_MESH_STAGE) |
-      ls_placement_axes(mesh, &lowering->sharded->values.items[loss].placement, LS_PARTIAL, -1);
-  reduce_stages(lowering, LS_CELL_LOSS_SUM, elsewhere, axes, "loss");
+  const ls_axes axes = sum_axes(lowering, graph->loss);
+  for (int l = 0; l < graph->losses.count; l++)
+    LS_ASSERT(ls_mesh_active(mesh, sum_axes(lowering, graph->losses.items[l])) ==
+              ls_mesh_active(mesh, axes));
+  reduce_stages(lowering, LS_CELL_LOSS_SUM, !lowering->pays, axes, "loss");
+  lower_loads(lowering);
   for (int r = 0; r < REWARDS && graph->reference.index >= 0; r++)
     reduce_stages(lowering, reward(r), elsewhere, axes, "rewards");
   if (validates(lowering))

@@ -170,7 +170,11 @@ int ls_lower_tensor(ls_lowering *lowering, int sharded_value, bool kept) {
 /* The cell that the step's microbatches add a tensor up in; -1: none. */
 static int cell_of(const ls_lowering *lowering, ls_tensor_id id) {
   const ls_graph *graph = lowering->sharded->graph;
-  if (id.index == graph->loss.index) return lowering->program->cell[LS_CELL_LOSS_SUM];
+  bool loss = id.index == graph->loss.index;
+  for (int l = 0; l < graph->losses.count; l++) loss |= id.index == graph->losses.items[l].index;
+  if (loss) return lowering->program->cell[LS_CELL_LOSS_SUM];
+  for (int l = 0; l < graph->loads.count; l++)
+    if (id.index == graph->loads.items[l].index) return lowering->program->loads.items[l];
   for (int r = 0; r < LS_MAX_OUTPUTS; r++)
     if (id.index == graph->rewards[r].index)
       return lowering->program->cell[LS_CELL_REWARD_CHOSEN + r];
@@ -215,11 +219,29 @@ static int source_value(ls_lowering *lowering, int sharded_value) {
       ls_lower_storage(lowering, tensor->name, LS_POOL_STATE, LS_CATEGORY_CACHES, bytes));
 }
 
+/* Which layer's loads these are; -1: they are none. */
+static int layer_of_loads(const ls_graph *graph, ls_tensor_id id) {
+  for (int l = 0; l < graph->loads.count; l++)
+    if (id.index == graph->loads.items[l].index) return l;
+  return -1;
+}
+
+/* Several nodes of a stage may make losses. */
+static ls_write_mode write_to_cell(ls_lowering *lowering, int cell, ls_tensor_id id) {
+  const int layer = layer_of_loads(lowering->sharded->graph, id);
+  const bool loss = cell == lowering->program->cell[LS_CELL_LOSS_SUM], adds = lowering->pays;
+  if (layer >= 0) lowering->loaded[layer] = true;
+  if (!loss) return LS_ADD_AFTER_FIRST;
+  lowering->pays = true;
+  return adds ? LS_ADD : LS_ADD_AFTER_FIRST;
+}
+
 /* The first node of this stage that has a part in a gradient writes it, the others add. */
 static ls_write_mode write_mode(ls_lowering *lowering, const ls_shard_node *node, int output) {
   const ls_graph *graph = lowering->sharded->graph;
   const ls_tensor_id id = lowering->sharded->values.items[node->out[output]].tensor;
-  if (cell_of(lowering, id) >= 0) return LS_ADD_AFTER_FIRST;
+  const int cell = cell_of(lowering, id);
+  if (cell >= 0) return write_to_cell(lowering, cell, id);
   const ls_tensor *tensor = ls_graph_tensor(graph, id);
   if (tensor->role != LS_ROLE_GRADIENT) return LS_WRITE;
   if (lowering->contributed[tensor->parameter]) return LS_ADD;

@@ -392,6 +392,24 @@ static void make_cells(ls_lowering *lowering) {
   }
 }
 
+static void make_loads(ls_lowering *lowering) {
+  const ls_graph *graph = lowering->sharded->graph;
+  const int64_t bytes = graph->experts * (int64_t)sizeof(double);
+  const int64_t each = (bytes + LS_CELL_BYTES - 1) / LS_CELL_BYTES * LS_CELL_BYTES;
+  const int storage = graph->loads.count
+                          ? ls_lower_storage(lowering, "loads of experts", LS_POOL_CELL,
+                                             LS_CATEGORY_INPUTS, graph->loads.count * each)
+                          : -1;
+  for (int l = 0; l < graph->loads.count; l++)
+    *LS_APPEND(lowering->program->arena, &lowering->program->loads) = ls_lower_value(
+        lowering, &(ls_value){.name = ls_graph_tensor(graph, graph->loads.items[l])->name,
+                              .dtype = LS_F64,
+                              .ndim = 2,
+                              .global = {1, graph->experts},
+                              .storage = storage,
+                              .offset = l * each});
+}
+
 static int make_input(ls_lowering *lowering, ls_tensor_id id) {
   if (id.index < 0) return -1;
   const ls_sharded *sharded = lowering->sharded;
@@ -416,6 +434,7 @@ void ls_lower_units(ls_lowering *lowering) {
   ls_program *program = lowering->program;
   const ls_graph *graph = lowering->sharded->graph;
   make_cells(lowering);
+  make_loads(lowering);
   program->ids = make_input(lowering, graph->ids);
   program->labels = make_input(lowering, graph->labels);
   program->positions = make_input(lowering, graph->positions);

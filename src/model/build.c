@@ -7,6 +7,18 @@ const char *const ls_model_linears[LS_MODEL_LINEARS] = {
     "attention.query", "attention.key", "attention.value", "attention.output",
     "mlp.gate",        "mlp.up",        "mlp.down"};
 
+ls_tensor_id ls_builder_constant(ls_builder *builder, const char *name, int64_t count) {
+  ls_graph *graph = builder->graph;
+  const ls_parameter about = {.name = ls_arena_printf(graph->arena, "%s.%s", builder->part, name),
+                              .ndim = 1,
+                              .dims = {count},
+                              .init = LS_INIT_ZEROS,
+                              .precision = LS_ACCUMULATE};
+  const ls_tensor_id made = ls_graph_parameter(graph, &about);
+  graph->parameters.items[graph->parameters.count - 1].trainable = false;
+  return made;
+}
+
 /* Beside adapters all else is frozen. */
 static ls_tensor_id add_parameter(ls_builder *builder, const char *name,
                                   const ls_parameter *about) {
@@ -235,6 +247,7 @@ static ls_graph *build(ls_arena *arena, const ls_family *family, const ls_model_
                         .options = options,
                         .family = family,
                         .rope = {-1},
+                        .loads = {-1},
                         .local_rope = {-1}};
   if (options->mode == LS_MODEL_TRAIN) builder.dropout = config->dropout;
   if (config->lora_rank == 0) builder.dropout.adapter = 0;
@@ -266,6 +279,7 @@ static ls_graph *build(ls_arena *arena, const ls_family *family, const ls_model_
     x = (family->block ? family->block : ls_decoder_block)(&builder, x);
   }
   ls_tensor_id logits = build_head(&builder, family, x);
+  ls_builder_balance(&builder);
   if (options->mode == LS_MODEL_DECODE)
     graph->logits = logits;
   else if (options->pairs.beta > 0)

@@ -185,10 +185,11 @@ static ls_status check_size(const ls_json_object *json, const ls_model_config *c
                             ls_error *error) {
   const double width = (double)config->width, head_dim = (double)config->head_dim;
   const double heads = 2 * ((double)config->heads + (double)config->kv_heads) * head_dim;
-  const double mlps = config->experts ? (double)config->experts : 1;
+  const double dense = 3 * (double)config->mlp_width + 3 * (double)config->shared_width;
+  const double each = 1 + 3 * (double)ls_model_expert_width(config);
   const double latents = (double)config->latent + (double)config->query_latent;
   const double layer =
-      width * (heads + mlps * (1 + 3 * (double)config->mlp_width)) + latents * (width + heads);
+      width * (heads + 1 + dense + (double)config->experts * each) + latents * (width + heads);
   const double outside = width * (2 * (double)config->vocabulary + (double)config->positions);
   const double total = (double)config->layers * layer + outside;
   if (total > most_parameters)

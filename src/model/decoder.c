@@ -115,7 +115,7 @@ static ls_tensor_id attention(ls_builder *builder, ls_tensor_id x) {
                             config->width, LS_TP_HEADS_IN, output_bias, deviation);
 }
 
-static ls_tensor_id mlp(ls_builder *builder, ls_tensor_id x) {
+ls_tensor_id ls_decoder_mlp(ls_builder *builder, ls_tensor_id x) {
   const ls_model_config *config = builder->config;
   ls_graph *graph = builder->graph;
   const bool bias = config->mlp_bias, plain = builder->family->decoder.plain_mlp;
@@ -131,34 +131,6 @@ static ls_tensor_id mlp(ls_builder *builder, ls_tensor_id x) {
   return ls_builder_project(builder, y, "mlp.down", config->width, LS_TP_ROW, bias, deviation);
 }
 
-/* In the MLP's place: of each token the MLPs of its experts, by its router's weights. These are
- * given before the last product, which then is linear in all that is still to be summed over ranks,
- * and so that what it makes need not be kept. */
-static ls_tensor_id experts(ls_builder *builder, ls_tensor_id x) {
-  const ls_model_config *config = builder->config;
-  ls_graph *graph = builder->graph;
-  const int64_t rows = config->experts * config->width;
-  const double deviation = config->initializer_range;
-  const ls_tensor_id logits =
-      ls_builder_project(builder, x, "router", config->experts, LS_TP_REPLICATED, false, deviation);
-  const ls_routing routing =
-      ls_graph_route(graph, logits, config->experts_per_token, config->renormalise);
-  static const char *const names[] = {"experts.gate.weight", "experts.up.weight",
-                                      "experts.down.weight"};
-  ls_tensor_id weights[3];
-  for (int i = 0; i < 3; i++)
-    weights[i] =
-        ls_builder_weight(builder, names[i], rows, config->mlp_width, LS_TP_EXPERTS, deviation);
-  const ls_tensor_id routed = ls_graph_dispatch(graph, x, &routing);
-  const ls_tensor_id gate = ls_graph_grouped_up(graph, routed, weights[0], &routing);
-  const ls_tensor_id up = ls_graph_grouped_up(graph, routed, weights[1], &routing);
-  const ls_tensor_id y = ls_graph_swiglu(graph, gate, up, config->activation);
-  const ls_tensor_id weighed = ls_graph_weigh(graph, y, &routing);
-  return ls_graph_combine(
-      graph, ls_graph_grouped_down(graph, weighed, weights[2], config->experts, &routing),
-      &routing);
-}
-
 /* Attention and MLP side by side. Without biases their sum is made before it is summed over ranks,
  * so that one collective does for both. */
 static ls_tensor_id parallel_block(ls_builder *builder, ls_tensor_id x) {
@@ -169,7 +141,7 @@ static ls_tensor_id parallel_block(ls_builder *builder, ls_tensor_id x) {
   if (config->attention_bias) ls_graph_stream(graph, y);
   y = ls_graph_dropout(graph, y, builder->dropout.hidden);
   if (!config->shared_norm) before = ls_builder_norm(builder, "norm2", x);
-  ls_tensor_id z = mlp(builder, before);
+  ls_tensor_id z = ls_decoder_mlp(builder, before);
   if (config->mlp_bias) ls_graph_stream(graph, z);
   z = ls_graph_dropout(graph, z, builder->dropout.hidden);
   y = ls_graph_stream(graph, ls_graph_add(graph, y, z));
@@ -193,7 +165,8 @@ static ls_tensor_id add_branch(ls_builder *builder, ls_tensor_id x,
 ls_tensor_id ls_decoder_block(ls_builder *builder, ls_tensor_id x) {
   if (builder->config->parallel) return parallel_block(builder, x);
   x = add_branch(builder, x, attention, 1);
-  return add_branch(builder, x, builder->config->experts ? experts : mlp, 2);
+  const bool dense = !builder->config->experts || ls_builder_layer_has(builder, LS_LAYER_DENSE);
+  return add_branch(builder, x, dense ? ls_decoder_mlp : ls_decoder_experts, 2);
 }
 
 ls_tensor_id ls_decoder_final_norm(ls_builder *builder, ls_tensor_id x) {

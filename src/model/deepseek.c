@@ -3,8 +3,7 @@
 #include "model/family.h"
 
 /* DeepSeek-V2 and V3: Llama's block with latent attention (latent.c). Layers from
- * first_k_dense_replace on have experts, which are not built: these models are read where no layer
- * has any. */
+ * first_k_dense_replace on have experts. */
 
 enum { MOST_COLUMNS = 65536 }; /* of a head, and of a latent: sums of sizes stay small */
 
@@ -38,48 +37,17 @@ static const ls_config_key v3_keys[] = {
     {"rope_interleave", NULL, LS_KEY_BOOL, offsetof(ls_model_config, rope_neighbours), 1},
     {0}};
 
-static const char *const others[] = {
-    "q_lora_rank",      "num_key_value_heads",   "head_dim",   "qk_head_dim", "hidden_act",
-    "n_routed_experts", "first_k_dense_replace", LS_ROPE_KEYS, NULL};
+static const char *const others[] = {"q_lora_rank",  "num_key_value_heads", "head_dim",
+                                     "qk_head_dim",  "hidden_act",          LS_DEEPSEEK_EXPERT_KEYS,
+                                     LS_EXPERT_KEYS, LS_ROPE_KEYS,          NULL};
 
-/* Of experts, where no layer has any, and of layers that predict further tokens. */
-static const char *const unused[] = {"moe_intermediate_size",
-                                     "n_shared_experts",
-                                     "routed_scaling_factor",
-                                     "n_group",
-                                     "topk_group",
-                                     "topk_method",
-                                     "num_experts_per_tok",
-                                     "norm_topk_prob",
-                                     "scoring_func",
-                                     "moe_layer_freq",
-                                     "aux_loss_alpha",
-                                     "seq_aux",
-                                     "router_aux_loss_coef",
-                                     "output_router_logits",
-                                     "ep_size",
-                                     "num_nextn_predict_layers",
-                                     "num_mtp_layers",
-                                     NULL};
+/* Of losses and layers that transformers has not. */
+static const char *const unused[] = {"aux_loss_alpha",           "seq_aux",        "ep_size",
+                                     "num_nextn_predict_layers", "num_mtp_layers", NULL};
 
 static bool is_null(const ls_json_object *json, const char *key) {
   const json_t *value = json_object_get(json->json, key);
   return value && json_is_null(value);
-}
-
-/* Every layer has one MLP. */
-static ls_status check_dense(const ls_json_object *json, int64_t experts, int64_t dense,
-                             const ls_model_config *config, ls_error *error) {
-  if (is_null(json, "n_routed_experts")) return LS_OK;
-  LS_TRY(ls_json_int_or(json, "n_routed_experts", experts, &experts, error));
-  LS_TRY(ls_json_int_or(json, "first_k_dense_replace", dense, &dense, error));
-  if (dense >= config->layers) return LS_OK;
-  return ls_fail(
-      error, LS_INPUT,
-      "%s: n_routed_experts: found %lld, in layers from first_k_dense_replace %lld on of "
-      "%lld; expected null, or first_k_dense_replace of at least as many layers: this "
-      "family's experts are not built",
-      json->where, (long long)experts, (long long)dense, (long long)config->layers);
 }
 
 /* A key that follows from others: transformers writes it. */
@@ -133,8 +101,9 @@ static ls_status read_scale(ls_arena *arena, const ls_json_object *json, ls_mode
 }
 
 static ls_status read_deepseek(ls_arena *arena, const ls_json_object *json, int64_t experts,
-                               int64_t dense, ls_model_config *config, ls_error *error) {
-  LS_TRY(check_dense(json, experts, dense, config, error));
+                               int64_t dense, const char *scores, ls_model_config *config,
+                               ls_error *error) {
+  LS_TRY(ls_read_deepseek_experts(arena, json, experts, dense, scores, config, error));
   LS_TRY(ls_read_activation(json, "hidden_act", "silu", 1u << LS_SILU, config, error));
   LS_TRY(read_latents(json, config, error));
   const int64_t turned = config->rotary_dim, whole = config->plain_dim + turned;
@@ -148,12 +117,12 @@ static ls_status read_deepseek(ls_arena *arena, const ls_json_object *json, int6
 static ls_status read_v2(ls_arena *arena, const ls_json_object *json, ls_model_config *config,
                          ls_error *error) {
   config->rope_neighbours = true;
-  return read_deepseek(arena, json, 64, 0, config, error);
+  return read_deepseek(arena, json, 64, 0, "softmax", config, error);
 }
 
 static ls_status read_v3(ls_arena *arena, const ls_json_object *json, ls_model_config *config,
                          ls_error *error) {
-  return read_deepseek(arena, json, 256, 3, config, error);
+  return read_deepseek(arena, json, 256, 3, "sigmoid", config, error);
 }
 
 const ls_family ls_family_deepseek_v2 = {.name = "deepseek_v2",

@@ -62,11 +62,13 @@ typedef struct ls_builder {
   const ls_model_config *config;
   const ls_build_options *options;
   const ls_family *family;
-  ls_tensor_id rope;       /* table of this step's positions; only where the family has one */
-  ls_tensor_id local_rope; /* the one of layers with a window, where they have their own */
-  ls_tensor_id table;      /* token embedding: the head of a tied model */
-  ls_dropout dropout;      /* none but in training */
-  const char *part;        /* name of the segment being built */
+  ls_tensor_id rope;             /* table of this step's positions; only where the family has one */
+  ls_tensor_id local_rope;       /* the one of layers with a window, where they have their own */
+  ls_tensor_id table;            /* token embedding: the head of a tied model */
+  ls_dropout dropout;            /* none but in training */
+  ls_tensor_id loads;            /* of the layers built, where they are balanced together */
+  LS_LIST(ls_tensor_id) routers; /* logits of these layers */
+  const char *part;              /* name of the segment being built */
   int layer;
 } ls_builder;
 
@@ -91,8 +93,8 @@ struct ls_family {
 extern const ls_family ls_family_bloom, ls_family_deepseek_v2, ls_family_deepseek_v3,
     ls_family_falcon, ls_family_gemma, ls_family_gemma2, ls_family_gemma3, ls_family_gpt2,
     ls_family_gpt_neox, ls_family_llama, ls_family_mistral, ls_family_mixtral, ls_family_olmo2,
-    ls_family_phi, ls_family_phi3, ls_family_qwen2, ls_family_qwen3, ls_family_qwen3_moe,
-    ls_family_smollm3, ls_family_starcoder2;
+    ls_family_olmoe, ls_family_qwen2_moe, ls_family_phi, ls_family_phi3, ls_family_qwen2,
+    ls_family_qwen3, ls_family_qwen3_moe, ls_family_smollm3, ls_family_starcoder2;
 
 /* The row called `name`; NULL where there is none. */
 const ls_family *ls_family_find(const char *name);
@@ -109,6 +111,9 @@ ls_tensor_id ls_builder_vector(ls_builder *builder, const char *name, int64_t co
 /* The weight of a product of a block, which may be stored as blocks of its rows. */
 ls_tensor_id ls_builder_product_weight(ls_builder *builder, const char *name, int64_t out,
                                        int64_t in, ls_tp_sharding sharding, double deviation);
+
+/* A vector likewise that no gradient reaches, of zeros at first and in the type of sums. */
+ls_tensor_id ls_builder_constant(ls_builder *builder, const char *name, int64_t count);
 
 /* x times the parameter PART.NAME.weight, plus PART.NAME.bias where `bias`. The bias of a product
  * whose weight is cut on its input is whole. */
@@ -137,6 +142,11 @@ ls_tensor_id ls_builder_norm(ls_builder *builder, const char *name, ls_tensor_id
 ls_tensor_id ls_decoder_embed(ls_builder *builder);
 ls_tensor_id ls_decoder_block(ls_builder *builder, ls_tensor_id x);
 ls_tensor_id ls_decoder_final_norm(ls_builder *builder, ls_tensor_id x);
+ls_tensor_id ls_decoder_mlp(ls_builder *builder, ls_tensor_id x);
+ls_tensor_id ls_decoder_experts(ls_builder *builder, ls_tensor_id x);
+
+/* The loss that balances the experts of all layers together, behind the last. */
+void ls_builder_balance(ls_builder *builder);
 
 /* Parts of `read` that families share; each fails as the getters of text/json.h do. */
 
@@ -211,9 +221,26 @@ LS_CHECKED ls_status ls_read_window_pattern(ls_arena *arena, const ls_json_objec
 /* The keys that ls_read_experts reads. */
 #define LS_EXPERT_KEYS "output_router_logits", "router_aux_loss_coef"
 
-/* Checks the counts of experts, which are read, and refuses a loss that balances them. */
-LS_CHECKED ls_status ls_read_experts(const ls_json_object *json, const ls_model_config *config,
-                                     ls_error *error);
+/* Checks the counts of experts, which are read; with output_router_logits the loss that balances
+ * them. */
+LS_CHECKED ls_status ls_read_experts(const ls_json_object *json, ls_model_config *config,
+                                     double fallback, ls_error *error);
+
+/* Marks the layers that have an MLP in place of experts: mlp_only_layers, and those whose number,
+ * from 1, is no multiple of decoder_sparse_step. */
+LS_CHECKED ls_status ls_read_sparse_layers(ls_arena *arena, const ls_json_object *json,
+                                           ls_model_config *config, ls_error *error);
+
+/* DeepSeek's keys of experts: n_routed_experts (null: none), num_experts_per_tok,
+ * moe_intermediate_size, n_shared_experts, first_k_dense_replace, moe_layer_freq, scoring_func,
+ * topk_method, n_group, topk_group, norm_topk_prob, routed_scaling_factor. */
+#define LS_DEEPSEEK_EXPERT_KEYS                                                            \
+  "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "n_shared_experts",  \
+      "first_k_dense_replace", "moe_layer_freq", "scoring_func", "topk_method", "n_group", \
+      "topk_group", "norm_topk_prob", "routed_scaling_factor"
+LS_CHECKED ls_status ls_read_deepseek_experts(ls_arena *arena, const ls_json_object *json,
+                                              int64_t experts, int64_t dense, const char *scores,
+                                              ls_model_config *config, ls_error *error);
 
 /* The family's dropout_keys. */
 const char *const *ls_family_dropout_keys(const ls_family *family);

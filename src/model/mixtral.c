@@ -27,7 +27,7 @@ static const char *const others[] = {
 static ls_status read_mixtral(ls_arena *arena, const ls_json_object *json, ls_model_config *config,
                               ls_error *error) {
   config->renormalise = true;
-  LS_TRY(ls_read_experts(json, config, error));
+  LS_TRY(ls_read_experts(json, config, 0.001, error));
   LS_TRY(ls_read_activation(json, "hidden_act", "silu", 1u << LS_SILU, config, error));
   LS_TRY(ls_read_heads(json, config->heads % 8 == 0 ? 8 : 0, 0, config, error));
   if (ls_json_has(json, "sliding_window"))

@@ -31,7 +31,7 @@ typedef enum ls_rope_scaling {
 } ls_rope_scaling;
 
 /* What a layer does otherwise than the family's plain one: bits of ls_model_config.layer_kinds. */
-enum { LS_LAYER_WINDOW = 1, LS_LAYER_NO_ROPE = 2 };
+enum { LS_LAYER_WINDOW = 1, LS_LAYER_NO_ROPE = 2, LS_LAYER_DENSE = 4 };
 
 /* Every number of a model that its mathematics depends on: type, name, what a message calls it. The
  * struct has them as fields, and ls_model_config_compare goes through them. */
@@ -52,7 +52,16 @@ enum { LS_LAYER_WINDOW = 1, LS_LAYER_NO_ROPE = 2 };
   /* of a mixture, each with an MLP of mlp_width; 0: there is one MLP, for all tokens */           \
   X(int64_t, experts, "experts")                                                                   \
   X(int64_t, experts_per_token, "experts of a token")                                              \
-  X(bool, renormalise, "norm_topk_prob") /* weights of a token's experts sum to 1 */               \
+  X(bool, renormalise, "norm_topk_prob")            /* weights of a token's experts sum to 1 */    \
+  X(int64_t, expert_width, "moe_intermediate_size") /* 0: mlp_width */                             \
+  /* of an MLP beside them that all tokens share; 0: none */                                       \
+  X(int64_t, shared_width, "width of the shared experts")                                          \
+  X(bool, shared_gate, "gate of the shared expert")                                                \
+  X(bool, sigmoid_router, "scoring_func")                                                          \
+  X(bool, router_bias, "e_score_correction_bias")                                                  \
+  X(int64_t, expert_groups, "n_group") /* 0: none */                                               \
+  X(int64_t, top_groups, "topk_group")                                                             \
+  X(double, route_scale, "routed_scaling_factor") /* 0: 1 */                                       \
   X(double, epsilon, "epsilon of the norms")                                                       \
   X(double, softmax_scale, "scale of the attention scores")                                        \
   X(ls_activation, activation, "activation")                                                       \
@@ -99,6 +108,23 @@ typedef struct ls_dropout {
   double embedding, hidden, attention, adapter;
 } ls_dropout;
 
+/* Over which tokens the loss that balances experts counts loads. */
+typedef enum ls_balance_form {
+  LS_BALANCE_MODEL = 0, /* of a microbatch, in all layers together, as transformers does */
+  LS_BALANCE_LAYER,     /* of a microbatch, in each layer by itself, as Megatron-LM does */
+  LS_BALANCE_SEQUENCE,  /* of each sequence in each layer: DeepSeek-V3's */
+} ls_balance_form;
+
+/* What training adds to the loss of routers, and tells of them. */
+typedef struct ls_balance {
+  double aux, z; /* factors of the loss that balances loads, and of the z-loss; 0: none */
+  ls_balance_form form;
+  bool loads; /* of experts are told */
+  /* What a step adds to the correction bias of each expert that had fewer tokens than the mean, and
+   * takes from the others'; 0: it stays as it is. Needs loads. */
+  double bias_rate;
+} ls_balance;
+
 /* Lists are of the arena that the configuration was read into; they are NULL where a family has
  * none. Fields that a family has no use for are 0. */
 typedef struct ls_model_config {
@@ -113,6 +139,7 @@ typedef struct ls_model_config {
   const double *rope_short, *rope_long; /* longrope: by pair of columns */
   double initializer_range;
   ls_dropout dropout;
+  ls_balance balance;
   int64_t begin_id; /* bos; -1: none */
   int64_t end_ids[LS_MAX_END_IDS];
   int end_count;
@@ -200,6 +227,9 @@ const double *ls_rope_frequencies(ls_arena *arena, const ls_model_config *config
 LS_CHECKED ls_status ls_model_build(ls_arena *arena, const ls_model_config *config,
                                     const ls_build_options *options, ls_graph **graph,
                                     ls_error *error);
+
+/* Columns of an expert's MLP. */
+int64_t ls_model_expert_width(const ls_model_config *config);
 
 /* Numbers in all parameters, a shared one counted once. */
 int64_t ls_model_parameters(const ls_model_config *config);

@@ -32,7 +32,7 @@ static const char *const unused[] = {"intermediate_size", "sliding_window", "max
 
 static ls_status read_qwen3_moe(ls_arena *arena, const ls_json_object *json,
                                 ls_model_config *config, ls_error *error) {
-  LS_TRY(ls_read_experts(json, config, error));
+  LS_TRY(ls_read_experts(json, config, 0.001, error));
   LS_TRY(ls_read_activation(json, "hidden_act", "silu", 1u << LS_SILU, config, error));
   LS_TRY(ls_read_heads(json, config->heads % 4 == 0 ? 4 : 0, 0, config, error));
   return ls_read_rope(arena, json, 1e4, -1, config, error);

@@ -124,23 +124,3 @@ ls_status ls_read_upper_window(ls_arena *arena, const ls_json_object *json, ls_m
     kinds[l] = (uint8_t)(config->window > 0 && l >= first ? LS_LAYER_WINDOW : 0);
   return ls_read_layer_types(arena, json, kinds, config, error);
 }
-
-ls_status ls_read_experts(const ls_json_object *json, const ls_model_config *config,
-                          ls_error *error) {
-  bool balanced;
-  double share;
-  LS_TRY(ls_json_bool_or(json, "output_router_logits", false, &balanced, error));
-  LS_TRY(ls_json_number_or(json, "router_aux_loss_coef", 0.001, &share, error));
-  if (config->experts_per_token > config->experts)
-    return ls_fail(error, LS_INPUT,
-                   "%s: num_experts_per_tok: found %lld; expected at most the %lld "
-                   "experts",
-                   json->where, (long long)config->experts_per_token, (long long)config->experts);
-  if (balanced && (share < 0 || share > 0))
-    return ls_fail(error, LS_INPUT,
-                   "%s: output_router_logits: found true, with router_aux_loss_coef "
-                   "%g; expected false, or a coefficient of 0: the loss that balances experts is "
-                   "not built",
-                   json->where, share);
-  return LS_OK;
-}

@@ -393,6 +393,13 @@ static ls_status read_cells(ls_rank *rank, ls_error *error) {
   return LS_OK;
 }
 
+ls_status ls_rank_read_loads(const ls_rank *rank, int program, int layer, double *loads,
+                             ls_error *error) {
+  const int value = rank->programs[program].program->loads.items[layer];
+  const ls_view view = ls_rank_view(rank, program, value, 0);
+  return rank->device->memory->read(loads, view.data, sizeof *loads * (size_t)view.dims[1], error);
+}
+
 /* The range of a rank's memory that its cells lie in. */
 static const char *cell_range(const ls_rank *rank, size_t *bytes) {
   const char *first = NULL, *last = NULL;

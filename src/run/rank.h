@@ -82,6 +82,11 @@ LS_CHECKED ls_status ls_rank_cells_end(ls_rank *rank, int slot, ls_error *error)
  * one left. LS_CELL_SCALE is 1 until it is set. */
 double ls_rank_cell(const ls_rank *rank, ls_cell cell);
 
+/* The loads of experts of one layer that has them, by number among these, as the last run of the
+ * program left them: `loads` takes as many numbers as there are experts. */
+LS_CHECKED ls_status ls_rank_read_loads(const ls_rank *rank, int program, int layer, double *loads,
+                                        ls_error *error);
+
 /* What the next run finds in the cell. */
 void ls_rank_set_cell(ls_rank *rank, ls_cell cell, double value);
 

@@ -152,6 +152,7 @@ typedef enum unit_kind {
   OTHERWISE,
   FROZEN,
   BLOCKS,
+  PRECISE,
   HELD,
   UNIT_KINDS = 2 * HELD
 } unit_kind;
@@ -161,6 +162,7 @@ static int kind_of(const ls_sharded *sharded, int parameter) {
   const ls_parameter_record *record = &sharded->graph->parameters.items[parameter];
   const int held = held_axes(sharded, parameter) ? HELD : 0;
   if (ls_precision_is_blocks(record->about.precision)) return held + BLOCKS;
+  if (record->about.precision == LS_ACCUMULATE) return held + PRECISE;
   if (!record->trainable) return held + FROZEN;
   return held + ls_optimizer_update_of(&sharded->layout.optimizer, sharded->graph, parameter);
 }
@@ -168,8 +170,8 @@ static int kind_of(const ls_sharded *sharded, int parameter) {
 /* A unit that has several kinds of parameters keeps the first. */
 static void part_kinds(const ls_sharded *sharded, ls_units *units) {
   static const char *const names[UNIT_KINDS] = {
-      "",        "others",          "frozen",         "quantised",
-      "experts", "others' experts", "frozen experts", "quantised experts"};
+      "",        "others",          "frozen",         "quantised",         "precise",
+      "experts", "others' experts", "frozen experts", "quantised experts", "precise experts"};
   typedef int by_kind[UNIT_KINDS];
   const ls_graph *graph = sharded->graph;
   const int together = units->count;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "session/balance.h"
 #include "session/quantize.h"
 #include "store/adapters.h"
 
@@ -78,5 +79,5 @@ ls_status ls_session_find_model(ls_session *session, ls_error *error) {
   LS_TRY(find_model(session, error));
   LS_TRY(ls_quantize_apply(session->run, &session->config, error));
   apply_dropout(session);
-  return LS_OK;
+  return ls_balance_apply(session, error);
 }

@@ -1,4 +1,5 @@
 #include "session/limits.h"
+#include "session/balance.h"
 
 /* Passes of one microbatch over one layer: each takes 6 us and 3 KiB to compile, 18 us and 12 KiB
  * to prove. */
@@ -33,7 +34,8 @@ static int64_t widest(const ls_model_config *config, const char **name) {
     int64_t size;
   } all[] = {{"vocabulary", config->vocabulary},
              {"width of the MLP", config->mlp_width},
-             {"width of a token's MLPs", config->mlp_width * config->experts_per_token},
+             {"width of a token's MLPs", ls_model_expert_width(config) * config->experts_per_token},
+             {"width of the shared experts", config->shared_width},
              {"width of all heads", config->heads * config->head_dim},
              {"width", config->width}};
   int most = 0;
@@ -94,6 +96,7 @@ static ls_status check_slices(const ls_session *session, ls_error *error) {
 ls_status ls_session_check_sizes(const ls_session *session, ls_error *error) {
   LS_TRY(check_passes(session, error));
   LS_TRY(check_tokens(session, error));
+  LS_TRY(ls_balance_check(session, error));
   return check_slices(session, error);
 }
 

@@ -1,4 +1,5 @@
 #include "session/session.h"
+#include "session/balance.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -477,6 +478,7 @@ static ls_status resolve(ls_arena *arena, ls_run_file *run, int devices, int ran
   LS_TRY(choose_recompute(made, error));
   LS_TRY(check_partners(made, error));
   LS_TRY(ls_session_check_sizes(made, error));
+  LS_TRY(ls_balance_settle(made, error));
   LS_TRY(compile_graph(made, error));
   if (!on) LS_TRY(check_kernels(made->graph, &made->device.facts, error));
   if (!on) LS_TRY(check_update(&made->layout, &made->device.facts, error));

@@ -152,6 +152,7 @@ ls_status ls_steps_update(ls_steps *steps, ls_error *error) {
   steps->clipped = ls_rank_cell(steps->rank, LS_CELL_CLIP_FACTOR) != right;
   if (steps->clipped) steps->ready = false;
   LS_TRY(run_part(steps, LS_PROGRAM_UPDATE, error));
+  if (!steps->overflowed) LS_TRY(ls_loads_move_biases(steps->loads, error));
   steps->open = steps->speculated = false;
   steps->step++;
   return LS_OK;

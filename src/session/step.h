@@ -17,6 +17,7 @@
 #define LS_SESSION_STEP_H
 
 #include "session/inputs.h"
+#include "session/loads.h"
 #include "session/loss_scale.h"
 
 /* What is done where gradients are not finite. */
@@ -35,6 +36,7 @@ typedef struct ls_steps {
   ls_steps_rate rate;
   const void *context; /* of `rate` */
   ls_steps_policy policy;
+  ls_loads *loads;        /* whose biases follow each update; NULL: none do */
   bool speculates_always; /* also after a norm that was clipped; else none is speculated then */
   ls_loss_scale scale;    /* its value is 1 unless compute is fp16 */
   int64_t step;           /* settled */

@@ -202,7 +202,8 @@ static bool is_weights(const sharder *s, const ls_tensor *tensor) {
 
 /* Bytes to bring input `i` where the choices want it; negative: impossible. Parameters never move:
  * only stored -> used converts them, and that is the schedule's. The data axes divide the batch for
- * the whole step: of it nothing moves over those that divide it by whole sequences. */
+ * the whole step: of it nothing moves over those that divide it by whole sequences, but sums over
+ * all of them. */
 static double input_cost(const sharder *s, const node_context *context, int i, ls_axes family) {
   const ls_tensor_id id = context->node->in[i];
   const ls_tensor *tensor = ls_graph_tensor(s->graph, id);
@@ -215,7 +216,8 @@ static double input_cost(const sharder *s, const node_context *context, int i, l
       !is_weights(s, tensor) && tensor->role != LS_ROLE_CELL && tensor->role != LS_ROLE_STATE;
   if (!moves) return -1;
   if (family & ls_mesh_data(&s->out->mesh) & ~ls_mesh_context(&s->out->mesh) &
-      ~ls_mesh_experts(&s->out->mesh))
+          ~ls_mesh_experts(&s->out->mesh) &&
+      !ls_op_reads_whole(context->row, i))
     return -1;
   if (parts_ways(&s->out->mesh, now, &target, family)) return -1;
   if (find_cached(s, home, &target) >= 0) return 0;

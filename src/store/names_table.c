@@ -71,6 +71,15 @@ static const ls_name_rule llama_rules[] = {
       {"layers.*.experts.gate.weight", "layers.*." gate ".weight", LS_NAME_EXPERT_TRANSPOSED},     \
       {"layers.*.experts.up.weight", "layers.*." up ".weight", LS_NAME_EXPERT_TRANSPOSED},         \
       {"layers.*.experts.down.weight", "layers.*." down ".weight", LS_NAME_EXPERT},                \
+      {"layers.*.mlp.gate.weight", "layers.*.mlp.gate_proj.weight", LS_NAME_PLAIN},                \
+      {"layers.*.mlp.up.weight", "layers.*.mlp.up_proj.weight", LS_NAME_PLAIN},                    \
+      {"layers.*.mlp.down.weight", "layers.*.mlp.down_proj.weight", LS_NAME_PLAIN},                \
+      {"layers.*.shared.gate.weight", "layers.*.mlp.shared_expert.gate_proj.weight",               \
+       LS_NAME_PLAIN},                                                                             \
+      {"layers.*.shared.up.weight", "layers.*.mlp.shared_expert.up_proj.weight", LS_NAME_PLAIN},   \
+      {"layers.*.shared.down.weight", "layers.*.mlp.shared_expert.down_proj.weight",               \
+       LS_NAME_PLAIN},                                                                             \
+      {"layers.*.shared.router.weight", "layers.*.mlp.shared_expert_gate.weight", LS_NAME_PLAIN},  \
       {"head.norm.weight", "norm.weight", LS_NAME_PLAIN}, {                                        \
     0                                                                                              \
   }
@@ -320,6 +329,16 @@ static const ls_name_rule deepseek_rules[] = {
     {"layers.*.mlp.up.bias", "layers.*.mlp.up_proj.bias", LS_NAME_PLAIN},
     {"layers.*.mlp.down.weight", "layers.*.mlp.down_proj.weight", LS_NAME_PLAIN},
     {"layers.*.mlp.down.bias", "layers.*.mlp.down_proj.bias", LS_NAME_PLAIN},
+    {"layers.*.router.weight", "layers.*.mlp.gate.weight", LS_NAME_PLAIN},
+    {"layers.*.router_bias", "layers.*.mlp.gate.e_score_correction_bias", LS_NAME_PLAIN},
+    {"layers.*.experts.gate.weight", "layers.*.mlp.experts.#.gate_proj.weight",
+     LS_NAME_EXPERT_TRANSPOSED},
+    {"layers.*.experts.up.weight", "layers.*.mlp.experts.#.up_proj.weight",
+     LS_NAME_EXPERT_TRANSPOSED},
+    {"layers.*.experts.down.weight", "layers.*.mlp.experts.#.down_proj.weight", LS_NAME_EXPERT},
+    {"layers.*.shared.gate.weight", "layers.*.mlp.shared_experts.gate_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.shared.up.weight", "layers.*.mlp.shared_experts.up_proj.weight", LS_NAME_PLAIN},
+    {"layers.*.shared.down.weight", "layers.*.mlp.shared_experts.down_proj.weight", LS_NAME_PLAIN},
     {"head.norm.weight", "norm.weight", LS_NAME_PLAIN},
     {0}};
 
@@ -332,6 +351,8 @@ static const ls_family_tensors families[] = {
     {"mistral", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},
     {"mixtral", "model.", "lm_head", mixtral_rules, NULL, llama_ignored, NULL},
     {"qwen3_moe", "model.", "lm_head", qwen3_moe_rules, NULL, llama_ignored, NULL},
+    {"qwen2_moe", "model.", "lm_head", qwen3_moe_rules, NULL, llama_ignored, NULL},
+    {"olmoe", "model.", "lm_head", qwen3_moe_rules, NULL, llama_ignored, NULL},
     {"qwen2", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},
     {"qwen3", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},
     {"smollm3", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},

@@ -118,6 +118,10 @@ static ls_status find_all(const name_search *search, const ls_graph *graph, ls_w
     const ls_stored_layout *layout = &plan->tensors[i];
     if (!is_meant(search, layout)) continue;
     const ls_stored_tensor *tensor = find(search, layout->name, layout->plain);
+    /* What no gradient reaches has none in a file. */
+    const int parameter = layout->pieces.items[0].parameter;
+    const bool constant = graph->parameters.items[parameter].about.precision == LS_ACCUMULATE;
+    if (!tensor && constant && *search->prefix) continue;
     if (!tensor)
       return ls_fail(error, LS_INPUT,
                      "%s: no tensor %s%s, which a %s model of this config.json has", search->path,

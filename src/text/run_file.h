@@ -182,6 +182,20 @@ typedef struct ls_run_lora {
   double dropout; /* -1 auto: as the model's folder has it, else 0 */
 } ls_run_lora;
 
+typedef enum ls_run_aux_form {
+  LS_RUN_AUX_MODEL,
+  LS_RUN_AUX_LAYER,
+  LS_RUN_AUX_SEQUENCE
+} ls_run_aux_form;
+
+typedef struct ls_run_experts {
+  double aux_loss; /* -1 auto: as the model's configuration says */
+  ls_run_aux_form aux_form;
+  int64_t aux_microbatches;
+  double z_loss, bias_rate;
+  bool loads;
+} ls_run_experts;
+
 /* What is learned: the next token, or which of two answers is preferred. */
 typedef enum ls_run_task { LS_RUN_NEXT_TOKEN, LS_RUN_DPO } ls_run_task;
 
@@ -272,6 +286,7 @@ typedef struct ls_run_file {
   ls_run_grad_dtype grad_dtype;
   ls_run_numerics numerics;
   double dropout; /* -1 auto: as the model's configuration says */
+  ls_run_experts experts;
   ls_run_device device;
   ls_run_host host;
   ls_run_train train;

@@ -209,6 +209,25 @@ const ls_run_key ls_run_keys[] = {
      .help =
          "how frozen weights of a block's products are kept; auto: as the model's folder has them"},
 
+    {"experts.aux_loss", LS_RUN_NUMBER, AT(experts.aux_loss), .default_text = "auto",
+     .word = "auto", .word_value = -1, .low = 0, .high = 1e6,
+     .help = "times the loss that balances experts; auto: as the model's configuration says"},
+    {"experts.aux_form", LS_RUN_CHOICE, AT(experts.aux_form), .default_text = "model",
+     .words = "model layer sequence",
+     .help = "its loads: of all layers together (transformers), of each (Megatron-LM), of each and "
+             "each sequence (DeepSeek-V3)"},
+    {"experts.aux_microbatches", LS_RUN_INTEGER, AT(experts.aux_microbatches), .default_text = "1",
+     .low = 1, .high = COUNT_LIMIT,
+     .help = "with model and layer: equal parts of a step that loads are of; train.microbatches"},
+    {"experts.z_loss", LS_RUN_NUMBER, AT(experts.z_loss), .default_text = "0", .low = 0,
+     .high = 1e6, .help = "times the mean square of the log-sum-exp of routers' logits (ST-MoE)"},
+    {"experts.bias_rate", LS_RUN_NUMBER, AT(experts.bias_rate), .default_text = "0", .low = 0,
+     .high = 1e6,
+     .help =
+         "what a step moves each expert's correction bias by, towards even loads (DeepSeek-V3)"},
+    {"experts.loads", LS_RUN_BOOL, AT(experts.loads), .default_text = "true",
+     .effect = LS_RUN_LOGGING, .help = "count the tokens of each expert and tell of the fullest"},
+
     {"dpo.beta", LS_RUN_NUMBER, AT(dpo.beta), .default_text = "0.1", .low = 0, .high = 1e6,
      .above_low = true, .help = "how strongly answers are kept near those of the starting weights"},
     {"dpo.label_smoothing", LS_RUN_NUMBER, AT(dpo.label_smoothing), .default_text = "0", .low = 0,

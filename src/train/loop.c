@@ -50,6 +50,7 @@ typedef struct trainer {
   ls_arena *arena;
   ls_dataset dataset;      /* that of all, of pairs with what the reference makes of them */
   double rewards[REWARDS]; /* of the step that is told next, of pairs */
+  ls_loads_told loads;     /* likewise, of experts */
   ls_steps steps;
   ls_learning_rate rate;
   ls_peak peak;
@@ -133,6 +134,9 @@ static ls_status report(trainer *self, double loss, double norm, double seconds,
       .reward_chosen = self->rewards[0],
       .reward_rejected = self->rewards[1],
       .preferred = self->rewards[2],
+      .expert_load = self->loads.fullest,
+      .fullest_layer = self->loads.layer,
+      .experts_idle = self->loads.idle,
       .skipped = self->steps.scale.skipped};
   if (of->options->report) of->options->report(of->options->context, &made);
   tell_events(of, &made);
@@ -316,6 +320,7 @@ static ls_status end_step(trainer *self, bool *stop, ls_error *error) {
   const double loss = ls_rank_cell(self->rank, LS_CELL_MEAN_LOSS);
   const double norm = ls_rank_cell(self->rank, LS_CELL_NORM);
   note_rewards(self);
+  LS_TRY(ls_loads_read(self->steps.loads, &self->loads, error));
   const double seconds = ls_now_s() - self->begun_s;
   if (self->of->options->fresh != LS_FRESH_NO && !self->taken)
     LS_TRY(ls_agree(self->rank, is_first(self) ? take_folder(self, error) : LS_OK, error));
@@ -622,6 +627,8 @@ static ls_status start(trainer *self, bool *stop, ls_error *error) {
   if (note) snprintf(text + strlen(text), sizeof on.text - strlen(text), "; %s", note);
   LS_TRY(ls_session_peak(session, self->rank, &self->peak, error));
   self->rate = ls_learning_rate_of(session->run);
+  LS_TRY(ls_loads_open(self->arena, self->rank, session->graph, session->config.balance.bias_rate,
+                       &self->steps.loads, error));
   return begin_all(self, text, stop, error);
 }
 

@@ -129,6 +129,11 @@ ls_status ls_metrics_write(ls_metrics *metrics, const ls_metrics_step *step, ls_
     append_number(line, "rewards/accuracies", step->preferred);
     append_number(line, "rewards/margins", step->reward_chosen - step->reward_rejected);
   }
+  if (step->expert_load > 0) {
+    append_number(line, "expert_load", step->expert_load);
+    append_whole(line, "expert_load_layer", step->fullest_layer);
+    append_number(line, "experts_idle", step->experts_idle);
+  }
   const size_t used = strlen(line);
   LS_ASSERT(used + 3 < sizeof line);
   memcpy(line + used, "}\n", 2);

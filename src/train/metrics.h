@@ -37,6 +37,11 @@ typedef struct ls_metrics_step {
                                             beyond the reference's */
   double preferred; /* the share of pairs whose chosen answer has the larger one */
   int64_t skipped;  /* steps whose gradients overflowed, since the run's start */
+  /* Of experts: the tokens of the fullest of any layer over the mean of its layer's, which layer
+   * that is, and the share of all that had none. 0: nothing is told, and none is written. */
+  double expert_load;
+  int64_t fullest_layer;
+  double experts_idle;
 } ls_metrics_step;
 
 typedef struct ls_metrics ls_metrics;

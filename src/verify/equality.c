@@ -186,6 +186,18 @@ static ls_status train_step(ls_steps *steps, job *work, ls_error *error) {
   return ls_steps_validates(steps) ? ls_steps_speculate(steps, error) : settle(steps, work, error);
 }
 
+static ls_status train_steps(ls_steps *steps, job *work, int count, ls_error *error) {
+  ls_arena *arena = ls_arena_create();
+  ls_status status =
+      ls_loads_open(arena, steps->rank, work->graph, work->experiment->config->balance.bias_rate,
+                    &steps->loads, error);
+  while (status == LS_OK && steps->step + steps->open < count)
+    status = train_step(steps, work, error);
+  if (status == LS_OK && steps->open) status = settle(steps, work, error);
+  ls_arena_destroy(&arena);
+  return status;
+}
+
 static ls_status train(ls_rank *rank, job *work, ls_error *error) {
   const ls_experiment *experiment = work->experiment;
   const int count = experiment->steps ? experiment->steps : LS_TRAJECTORY_STEPS;
@@ -194,8 +206,7 @@ static ls_status train(ls_rank *rank, job *work, ls_error *error) {
   ls_steps steps = ls_steps_of(rank, &inputs, rate_at, work);
   steps.speculates_always = true;
   steps.scale.scale = experiment->loss_scale > 0 ? experiment->loss_scale : 1;
-  while (steps.step + steps.open < count) LS_TRY(train_step(&steps, work, error));
-  if (steps.open) LS_TRY(settle(&steps, work, error));
+  LS_TRY(train_steps(&steps, work, count, error));
   LS_TRY(read_all(rank, work, LS_PART_MASTER, work->result->final, error));
   LS_TRY(ls_barrier(ls_rank_world_group(rank), error)); /* a failure below stops all ranks */
   return check_replicas(rank, work, error);

@@ -53,6 +53,7 @@ static const char *const root_keys[] = {"kind",
                                         "clip",
                                         "recheck",
                                         "routing",
+                                        "aux",
                                         "router_nearest_tie",
                                         "tokens_per_expert_step0_micro0",
                                         "reference_noise_f32_vs_f64",
@@ -141,6 +142,9 @@ static ls_status check_words(const ls_json_object *root, const char *optimizer, 
        pairs ? "mean over the step's micro_batches*B pairs of -log sigmoid(beta*((pc - rc) - "
                "(pr - rr)))"
              : "mean cross-entropy over B*T positions, averaged over micro-batches",
+       /* config.json says how often */
+       pairs ? NULL : "mean cross-entropy over B*T positions + "},
+      {"aux", "E * sum_e f_e * P_e over the rows of ALL mixture layers and tokens of a micro-batch",
        NULL},
       {"routing", "softmax over all experts' logits, the ", NULL},
       {"weight_decay_on",

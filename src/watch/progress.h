@@ -26,6 +26,7 @@ typedef struct ls_progress_step {
   bool pairs;          /* of answers: margin and preferred are shown */
   double margin;       /* of their rewards */
   double preferred;    /* 0 to 1 */
+  double expert_load;  /* of the fullest expert, over the mean; 0: left out */
   int64_t skipped;     /* steps without an update so far; 0: left out */
 } ls_progress_step;
 

@@ -183,9 +183,15 @@ static inline void make_route(op_case *c) {
   rows.kind = ROUTED;
   of_row.range = experts;
   c->attributes.renormalise = random_below(2);
+  if (experts % 4 == 0 && random_below(2)) {
+    c->attributes.groups = 4;
+    c->attributes.top_groups = 3;
+    c->attributes.scale = 2.5;
+  }
   c->kind = LS_OP_ROUTE;
   if (random_below(2) && chosen == 1) { /* of several a token has each expert once */
     c->kind = LS_OP_ROUTE_BWD;
+    c->attributes.sigmoid = random_below(2); /* of which two are equal by chance */
     c->inputs = 4, c->outputs = 1;
     c->in[0] = vector_of(SUMS, tokens * chosen), c->in[1] = logits;
     c->in[2] = rows, c->in[3] = of_row;
@@ -196,6 +202,74 @@ static inline void make_route(op_case *c) {
   c->inputs = 1, c->outputs = 3, c->no_add = true;
   c->in[0] = logits;
   c->out[0] = rows, c->out[1] = of_row, c->out[2] = vector_of(SUMS, tokens * chosen);
+}
+
+/* What routers pay, by loads of each sequence; and gates of one column. */
+static inline void make_router(op_case *c) {
+  static const ls_op_kind kinds[] = {LS_OP_ROUTER_LOSS_EACH, LS_OP_ROUTER_LOSS_EACH_BWD,
+                                     LS_OP_ROW_SIGMOID, LS_OP_ROW_SIGMOID_BWD};
+  static const int64_t counts[] = {1, 3, 16, 128, 515};
+  const int64_t sequences = 1 + random_below(3), tokens = sequences * (1 + random_below(40));
+  const int64_t experts = pick(counts, 5);
+  const operand logits = matrix_of(tokens, experts, 0, 0), column = matrix_of(tokens, 1, 0, 0);
+  operand labels = vector_of(INDEX, tokens), loads = matrix_of(sequences, experts, 0, 0);
+  labels.range = 9;
+  loads.kind = POSITIVE;
+  c->kind = kinds[random_below(4)];
+  c->attributes.sigmoid = random_below(2);
+  c->attributes.scale = 0.7;
+  c->attributes.z_scale = 0.1;
+  c->floor = 1e-6; /* of one expert alone: 0 */
+  c->outputs = 1;
+  switch (c->kind) {
+    case LS_OP_ROUTER_LOSS_EACH:
+      c->inputs = 3;
+      c->in[0] = logits, c->in[1] = labels, c->in[2] = loads, c->out[0] = cell_of(1.25);
+      break;
+    case LS_OP_ROUTER_LOSS_EACH_BWD:
+      c->inputs = 4;
+      c->in[0] = logits, c->in[1] = labels, c->in[2] = loads, c->in[3] = cell_of(0.5);
+      c->out[0] = logits;
+      break;
+    case LS_OP_ROW_SIGMOID:
+      c->inputs = 1;
+      c->in[0] = column, c->out[0] = vector_of(SUMS, tokens);
+      break;
+    default:
+      c->inputs = 2;
+      c->in[0] = vector_of(SUMS, tokens), c->in[1] = column, c->out[0] = column;
+  }
+}
+
+/* Loads, which are whole numbers, and losses by those of all. */
+static inline void make_loads(op_case *c) {
+  static const ls_op_kind kinds[] = {LS_OP_ROUTER_LOADS, LS_OP_ROUTER_LOADS_EACH,
+                                     LS_OP_ROUTER_TOTAL, LS_OP_ROUTER_LOSS, LS_OP_ROUTER_LOSS_BWD};
+  static const int64_t counts[] = {3, 16, 128};
+  const int64_t sequences = 1 + random_below(3), tokens = sequences * (1 + random_below(40));
+  const int64_t experts = pick(counts, 3);
+  const operand logits = matrix_of(tokens, experts, 0, 0);
+  operand labels = vector_of(INDEX, tokens), loads = matrix_of(1, experts, 0, 0);
+  labels.range = 9;
+  loads.kind = CELL, loads.value = 1.5;
+  c->kind = kinds[random_below(5)];
+  c->attributes.chosen = 1 + random_below(3);
+  if (experts % 4 == 0 && random_below(2)) c->attributes.groups = 4, c->attributes.top_groups = 2;
+  c->attributes.scale = 0.7;
+  c->attributes.z_scale = 0.1;
+  c->inputs = c->outputs = 2;
+  c->no_add = c->kind != LS_OP_ROUTER_LOSS && c->kind != LS_OP_ROUTER_LOSS_BWD;
+  c->in[0] = logits, c->in[1] = labels, c->out[0] = c->out[1] = loads;
+  if (c->kind == LS_OP_ROUTER_LOADS_EACH) {
+    c->out[1] = matrix_of(sequences, experts, 0, 0);
+    c->out[1].kind = SUMS;
+  }
+  if (c->kind == LS_OP_ROUTER_TOTAL) c->in[0] = c->in[1] = loads, c->outputs = 1;
+  if (c->no_add) return;
+  c->inputs = c->kind == LS_OP_ROUTER_LOSS ? 3 : 4;
+  c->outputs = 1;
+  c->in[2] = loads, c->in[3] = cell_of(0.5);
+  c->out[0] = c->kind == LS_OP_ROUTER_LOSS ? cell_of(1.25) : logits;
 }
 
 /* Rows of tokens to experts and back, and their weights. */

@@ -91,6 +91,16 @@ TRACES = {
     "qwen3-moe": small("Qwen3Moe", 32, dict(
         HEADS, moe_intermediate_size=10, num_experts=6, num_experts_per_tok=3,
         norm_topk_prob=False)),
+    # The second of three layers has no experts.
+    "qwen2-moe": small("Qwen2Moe", 33, dict(
+        GROUPED, num_hidden_layers=3, moe_intermediate_size=10, shared_expert_intermediate_size=14,
+        num_experts=6, num_experts_per_tok=3, norm_topk_prob=True, mlp_only_layers=[1],
+        use_sliding_window=False)),
+    "olmoe": small("Olmoe", 34, dict(GROUPED, num_experts=6, num_experts_per_tok=3)),
+    # With the loss that balances experts.
+    "mixtral-aux": small("Mixtral", 35, dict(
+        GROUPED, num_local_experts=6, num_experts_per_tok=2, output_router_logits=True,
+        router_aux_loss_coef=0.05)),
     "qwen3": small("Qwen3", 8, dict(HEADS, attention_bias=True, use_sliding_window=False)),
     "gemma": small("Gemma", 9, dict(HEADS)),
     "gemma2": small("Gemma2", 10, dict(
@@ -204,6 +214,8 @@ def parameters_of(model):
 
 # Of mixtures of experts: where a file has them, and what it calls each expert's gate, up and down.
 MIXTURES = {"MixtralForCausalLM": ("block_sparse_moe", "w1", "w3", "w2"),
+            "Qwen2MoeForCausalLM": ("mlp", "gate_proj", "up_proj", "down_proj"),
+            "OlmoeForCausalLM": ("mlp", "gate_proj", "up_proj", "down_proj"),
             "Qwen3MoeForCausalLM": ("mlp", "gate_proj", "up_proj", "down_proj")}
 
 
@@ -231,6 +243,12 @@ def is_frozen(trace, name):
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in trace.get("frozen", ()))
 
 
+def share_of_aux(trace):
+    """How often the loss that balances experts counts."""
+    config = trace["config"]
+    return config.get("router_aux_loss_coef") if config.get("output_router_logits") else None
+
+
 def train(trace, model, tokens):
     """All steps; what each gave, the first row's logits and the gradients of step 0."""
     for name, parameter in parameters_of(model).items():
@@ -249,8 +267,11 @@ def train(trace, model, tokens):
         total = 0.0
         for micro in range(trace["micro_batches"]):
             x, y = batch(trace, tokens, step, micro)
-            logits = model(input_ids=x, use_cache=False).logits
+            made = model(input_ids=x, use_cache=False)
+            logits = made.logits
             loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), y.flatten())
+            if share_of_aux(trace):
+                loss = loss + share_of_aux(trace) * made.aux_loss
             (loss / trace["micro_batches"]).backward()
             total += loss.item() / trace["micro_batches"]
             if logits0 is None:
@@ -294,7 +315,9 @@ def describe(trace, model, wide, narrow, wide_model, narrow_model):
         "hyper": hyper,
         "batch_layout": "row b of micro-batch m of step s starts at "
         "((s*micro_batches+m)*B+b)*T; x = tokens[start:start+T], y = tokens[start+1:start+T+1]",
-        "loss": "mean cross-entropy over B*T positions, averaged over micro-batches",
+        "loss": "mean cross-entropy over B*T positions" + (
+            f" + {share_of_aux(trace)} * aux" if share_of_aux(trace) else "")
+        + ", averaged over micro-batches",
         "weight_decay_on": "parameters with 2 or more dimensions (embeddings included), none on "
         "1-D parameters",
         "tied_embeddings": bool(model.config.tie_word_embeddings),

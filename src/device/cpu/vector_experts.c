@@ -1,6 +1,6 @@
 /* Mixtures of experts: where tokens go, and their rows there and back: see
  * device/reference/experts.c. Each token's numbers are one thread's. */
-#include "device/cpu/vector_kernels.h"
+#include "device/cpu/vector_router.h"
 
 /* The best expert that goes behind `last`, of which `bound` is the logit: a smaller logit, or an
  * equal one and a higher number; -1: the first of all. *bound takes its logit. */
@@ -118,8 +118,16 @@ static ls_status kernel_route(const ls_kernel_args *args, ls_error *error) {
   const size_t bytes = (size_t)logits->valid[1] * sizeof(int32_t);
   int32_t *next = ls_cpu_scratch(args, bytes);
   if (!next) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
-  LS_TRY(share_tokens(args, tokens, elements * args->out[0].dims[1], choose_turns));
+  const bool other = LS_VECTOR(ls_router_is_other)(args->attributes);
+  if (other)
+    LS_VECTOR(ls_router_choose)(args);
+  else
+    LS_TRY(share_tokens(args, tokens, elements * args->out[0].dims[1], choose_turns));
   sort_choices(args, next);
+  if (other) {
+    LS_VECTOR(ls_router_weigh)(args);
+    return LS_OK;
+  }
   return share_tokens(args, tokens, elements, weights_turns);
 }
 
@@ -160,6 +168,10 @@ static void route_bwd_turns(const void *work, int part, int64_t begin, int64_t e
 
 static ls_status kernel_route_bwd(const ls_kernel_args *args, ls_error *error) {
   (void)error;
+  if (LS_VECTOR(ls_router_is_other)(args->attributes)) {
+    LS_VECTOR(ls_router_slopes)(args);
+    return LS_OK;
+  }
   const ls_view *out = &args->out[0];
   return share_tokens(args, out->valid[0], out->valid[0] * out->valid[1], route_bwd_turns);
 }

@@ -1,6 +1,6 @@
 #include "device/cpu/vector_table.h"
 
-#include "device/cpu/vector_kernels.h"
+#include "device/cpu/vector_router.h"
 
 static void fill(ls_kernel_table *table) {
   LS_VECTOR(ls_fill_elementwise)(table);
@@ -15,6 +15,7 @@ static void fill(ls_kernel_table *table) {
   LS_VECTOR(ls_fill_attention_bwd)(table);
   LS_VECTOR(ls_fill_cached_attention)(table);
   LS_VECTOR(ls_fill_experts)(table);
+  LS_VECTOR(ls_fill_router)(table);
 }
 
 static void widen_row(float *target, const void *source, ls_dtype dtype, int64_t count) {

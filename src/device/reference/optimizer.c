@@ -7,7 +7,9 @@
 
 ls_status LS_REFERENCE(ZERO)(const ls_kernel_args *args, ls_error *error) {
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "d>d", error));
-  ls_put_cell(&args->out[0], 0, args->accumulate[0]);
+  double *numbers = args->out[0].data;
+  const int64_t count = args->out[0].valid[0] * ls_stored_columns(&args->out[0]);
+  for (int64_t i = 0; i < count && !args->accumulate[0]; i++) numbers[i] = 0;
   return LS_OK;
 }
 

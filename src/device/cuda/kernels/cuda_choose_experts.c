@@ -19,12 +19,22 @@ static ls_status expect_rows(const ls_view *places, const ls_view *of_row, ls_er
   return ls_cuda_expect(of_row, LS_I32, "the experts of rows", error);
 }
 
+/* Softmax over all experts alone: the models that route otherwise have other ops that GPUs lack, by
+ * which they are refused before a run. */
+static ls_status expect_softmax(const ls_kernel_args *args, bool biased, ls_error *error) {
+  const ls_attributes *by = args->attributes;
+  if (!biased && !by->sigmoid && by->groups <= 1 && (by->scale == 0 || by->scale == 1))
+    return LS_OK;
+  return ls_fail(error, LS_INTERNAL, "GPUs route by a softmax over all experts alone");
+}
+
 ls_status ls_cuda_choose_route(ls_op_kind kind, const ls_kernel_args *args,
                                ls_cuda_launches *launches, ls_error *error) {
   (void)kind;
   const ls_view *logits = &args->in[0], *places = &args->out[0];
   const char *suffix;
   LS_TRY(ls_cuda_suffix(logits->dtype, &suffix, error));
+  LS_TRY(expect_softmax(args, args->inputs > 1, error));
   LS_TRY(expect_rows(places, &args->out[1], error));
   LS_TRY(ls_cuda_expect(&args->out[2], LS_F32, "the weights of rows", error));
   for (int o = 0; o < 3; o++)
@@ -60,6 +70,7 @@ ls_status ls_cuda_choose_route_bwd(ls_op_kind kind, const ls_kernel_args *args,
   const ls_view *logits = &args->in[1], *places = &args->in[2], *out = &args->out[0];
   const char *suffix;
   LS_TRY(ls_cuda_suffix(logits->dtype, &suffix, error));
+  LS_TRY(expect_softmax(args, false, error));
   LS_TRY(expect_rows(places, &args->in[3], error));
   LS_TRY(ls_cuda_expect(&args->in[0], LS_F32, "the weights' gradient", error));
   LS_TRY(ls_cuda_expect(out, logits->dtype, "the logits' gradient", error));

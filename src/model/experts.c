@@ -1,0 +1,105 @@
+#include "model/family.h"
+
+/* A mixture of experts in the MLP's place: of each token the MLPs of its experts, by its router's
+ * weights, beside an MLP that all tokens share; and the losses that keep routers in order. */
+
+int64_t ls_model_expert_width(const ls_model_config *config) {
+  return config->expert_width ? config->expert_width : config->mlp_width;
+}
+
+static ls_choice choice_of(const ls_builder *builder) {
+  const ls_model_config *config = builder->config;
+  return (ls_choice){.count = config->experts_per_token,
+                     .renormalise = config->renormalise,
+                     .sigmoid = config->sigmoid_router,
+                     .groups = config->expert_groups,
+                     .top_groups = config->top_groups,
+                     .scale = config->route_scale,
+                     .added = {-1}};
+}
+
+/* Loads are counted and routers pay in training alone. Loads of all layers together are known
+ * behind the last: then it pays for each. */
+static void balance(ls_builder *builder, ls_tensor_id logits, const ls_choice *choice) {
+  const ls_balance *of = &builder->config->balance;
+  ls_graph *graph = builder->graph;
+  const bool pays = of->aux > 0 || of->z > 0;
+  if (builder->options->mode != LS_MODEL_TRAIN || (!pays && !of->loads)) return;
+  const bool each = of->aux <= 0 || of->form == LS_BALANCE_SEQUENCE;
+  ls_tensor_id loads = ls_graph_router_loads(graph, logits, choice, each);
+  if (!pays) return;
+  if (of->aux > 0 && of->form == LS_BALANCE_MODEL) {
+    builder->loads = ls_graph_router_total(graph, loads, builder->loads);
+    *LS_APPEND(graph->arena, &builder->routers) = logits;
+    return;
+  }
+  if (!each) loads = ls_graph_router_total(graph, loads, (ls_tensor_id){-1});
+  const double scale = of->aux * (double)builder->config->experts;
+  ls_graph_router_loss(graph, logits, loads, choice->sigmoid, scale, of->z);
+}
+
+/* transformers' load_balancing_loss_func: the rows of all layers are one list. */
+void ls_builder_balance(ls_builder *builder) {
+  const ls_model_config *config = builder->config;
+  const int layers = builder->routers.count;
+  const double scale = config->balance.aux * (double)config->experts *
+                       (double)config->experts_per_token / (double)layers;
+  for (int l = 0; l < layers; l++)
+    ls_graph_router_loss(builder->graph, builder->routers.items[l], builder->loads,
+                         choice_of(builder).sigmoid, scale, config->balance.z);
+}
+
+/* Weights are given before the last product, which then is linear in all that is still to be summed
+ * over ranks, and so that what it makes need not be kept. */
+static ls_tensor_id routed(ls_builder *builder, ls_tensor_id x) {
+  const ls_model_config *config = builder->config;
+  ls_graph *graph = builder->graph;
+  const int64_t rows = config->experts * config->width;
+  const double deviation = config->initializer_range;
+  ls_choice choice = choice_of(builder);
+  if (config->router_bias)
+    choice.added = ls_builder_constant(builder, "router_bias", config->experts);
+  const ls_tensor_id logits =
+      ls_builder_project(builder, x, "router", config->experts, LS_TP_REPLICATED, false, deviation);
+  const ls_routing routing = ls_graph_route(graph, logits, &choice);
+  balance(builder, logits, &choice);
+  static const char *const names[] = {"experts.gate.weight", "experts.up.weight",
+                                      "experts.down.weight"};
+  ls_tensor_id weights[3];
+  for (int i = 0; i < 3; i++)
+    weights[i] = ls_builder_weight(builder, names[i], rows, ls_model_expert_width(config),
+                                   LS_TP_EXPERTS, deviation);
+  const ls_tensor_id spread = ls_graph_dispatch(graph, x, &routing);
+  const ls_tensor_id gate = ls_graph_grouped_up(graph, spread, weights[0], &routing);
+  const ls_tensor_id up = ls_graph_grouped_up(graph, spread, weights[1], &routing);
+  const ls_tensor_id y = ls_graph_swiglu(graph, gate, up, config->activation);
+  const ls_tensor_id weighed = ls_graph_weigh(graph, y, &routing);
+  return ls_graph_combine(
+      graph, ls_graph_grouped_down(graph, weighed, weights[2], config->experts, &routing),
+      &routing);
+}
+
+static ls_tensor_id shared(ls_builder *builder, ls_tensor_id x) {
+  const ls_model_config *config = builder->config;
+  ls_graph *graph = builder->graph;
+  const int64_t columns = config->shared_width;
+  const double deviation = config->initializer_range;
+  const ls_tensor_id gate =
+      ls_builder_project(builder, x, "shared.gate", columns, LS_TP_COLUMN, false, deviation);
+  const ls_tensor_id up =
+      ls_builder_project(builder, x, "shared.up", columns, LS_TP_COLUMN, false, deviation);
+  ls_tensor_id y = ls_graph_swiglu(graph, gate, up, config->activation);
+  if (config->shared_gate) {
+    const ls_tensor_id logit =
+        ls_builder_project(builder, x, "shared.router", 1, LS_TP_REPLICATED, false, deviation);
+    const ls_routing weight = ls_graph_row_sigmoid(graph, logit);
+    y = ls_graph_weigh(graph, y, &weight);
+  }
+  return ls_builder_project(builder, y, "shared.down", config->width, LS_TP_ROW, false, deviation);
+}
+
+ls_tensor_id ls_decoder_experts(ls_builder *builder, ls_tensor_id x) {
+  const ls_tensor_id y = routed(builder, x);
+  if (!builder->config->shared_width) return y;
+  return ls_graph_add(builder->graph, y, shared(builder, x));
+}

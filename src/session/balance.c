@@ -1,0 +1,76 @@
+#include "session/balance.h"
+
+static ls_status refuse(const ls_session *session, const char *key, const char *what,
+                        ls_error *error) {
+  return ls_fail(error, LS_INPUT, "%s: %s", ls_run_file_where(session->run, key), what);
+}
+
+ls_status ls_balance_apply(ls_session *session, ls_error *error) {
+  const ls_run_experts *run = &session->run->experts;
+  ls_balance *balance = &session->config.balance;
+  const bool asks = run->aux_loss > 0 || run->z_loss > 0 || run->bias_rate > 0;
+  const bool prefers = session->run->task == LS_RUN_DPO;
+  if (asks && session->config.experts == 0)
+    return refuse(session,
+                  run->aux_loss > 0 ? "experts.aux_loss"
+                  : run->z_loss > 0 ? "experts.z_loss"
+                                    : "experts.bias_rate",
+                  "found of a model that has no experts; expected 0", error);
+  if (run->aux_loss >= 0) balance->aux = run->aux_loss;
+  balance->z = run->z_loss;
+  balance->form = (ls_balance_form)run->aux_form;
+  balance->bias_rate = run->bias_rate;
+  if (balance->bias_rate > 0 && !session->config.router_bias)
+    return refuse(session, "experts.bias_rate",
+                  "found of a model whose routers have no correction bias; expected 0", error);
+  if (!prefers) return LS_OK;
+  if (run->aux_loss > 0 || run->z_loss > 0)
+    return refuse(session, run->aux_loss > 0 ? "experts.aux_loss" : "experts.z_loss",
+                  "found with pairs of answers, whose loss is a mean over pairs and not over "
+                  "tokens; expected 0",
+                  error);
+  balance->aux = 0; /* of the model's configuration, as in TRL unless it is asked for */
+  return LS_OK;
+}
+
+static ls_status check_parts(const ls_session *session, ls_error *error) {
+  const ls_run_file *run = session->run;
+  const char *form = session->config.balance.form == LS_BALANCE_MODEL ? "model" : "layer";
+  if (run->train.microbatches == run->experts.aux_microbatches) return LS_OK;
+  return ls_fail(
+      error, LS_INPUT,
+      "%s: found %lld microbatches, but experts.aux_form %s has loads of %lld equal parts "
+      "of a step (experts.aux_microbatches): use train.microbatches=%lld, "
+      "experts.aux_microbatches=%lld or experts.aux_form=sequence",
+      ls_run_file_where(run, "train.microbatches"), (long long)run->train.microbatches, form,
+      (long long)run->experts.aux_microbatches, (long long)run->experts.aux_microbatches,
+      (long long)run->train.microbatches);
+}
+
+ls_status ls_balance_check(const ls_session *session, ls_error *error) {
+  const ls_balance *balance = &session->config.balance;
+  if (balance->aux <= 0 || balance->form == LS_BALANCE_SEQUENCE) return LS_OK;
+  if (balance->form == LS_BALANCE_MODEL && session->layout.pp > 1)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found %d stages, but experts.aux_form model has loads of all layers "
+                   "together: use mesh.pp=1, experts.aux_form=layer or experts.aux_form=sequence",
+                   ls_run_file_where(session->run, "mesh.pp"), session->layout.pp);
+  return check_parts(session, error);
+}
+
+ls_status ls_balance_settle(ls_session *session, ls_error *error) {
+  const ls_run_experts *run = &session->run->experts;
+  ls_balance *balance = &session->config.balance;
+  const bool lacks = session->device.facts.lacks.has[LS_OP_ROUTER_LOADS];
+  balance->loads = session->config.experts > 0 && (run->loads || balance->bias_rate > 0);
+  if (balance->bias_rate > 0 && session->layout.post_validation)
+    return refuse(session, "post_validation",
+                  "found with experts.bias_rate, which needs the loads of a step before the next "
+                  "begins; expected false",
+                  error);
+  if (balance->bias_rate > 0 && lacks)
+    return refuse(session, "experts.bias_rate",
+                  "found on a device that counts no loads of experts; expected 0", error);
+  if (lacks || session->layout.post_validation) balance->loads = false;
+  return LS_OK;
+}
