@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What a GPU shows: kernels and libraries against the reference, runs against the CPU's, speed,
 # memory, and PyTorch on the same work.
-#   bench/gpu.sh RESULTS PART...      parts: doctor tests equal loopback speed trace torch
+#   bench/gpu.sh RESULTS PART...      parts: doctor tests sanitize equal loopback speed trace torch
 # Works on build/lockstep and build/tests (BUILD=DIR). MODELS, DTYPE, STEPS, BATCH, LENGTH, RECOMPUTE and KEYS say what is
 # timed; TORCH_PYTHON: a python3 with PyTorch, for the part torch; TEXT: any text; RUN_FOLDER: where a
 # run would save its checkpoint, for which there has to be room. Every part goes on whatever fails.
@@ -39,6 +39,22 @@ part_tests() {
   unset LS_NATIVE_GPU
 }
 
+# The same under compute-sanitizer. Kernels are looked for in one module after another, so a name
+# that is not found is no error.
+part_sanitize() {
+  export LS_NATIVE_GPU=1
+  local tool name
+  for tool in memcheck racecheck; do
+    for name in cuda_kernels cuda_attention; do
+      ( timeout "${TEST_SECONDS:-60}" compute-sanitizer --tool $tool --report-api-errors no \
+          "$build/tests/${name}_test" >"$results/$tool-$name.log" 2>&1
+        echo "$tool of $name: status $?, $(grep -E 'SUMMARY|^\[  (PASSED|FAILED)' "$results/$tool-$name.log" | tail -n 2 | tr '\n' ' ')" ) &
+    done
+  done
+  wait
+  unset LS_NATIVE_GPU
+}
+
 cat >llama.json <<'END'
 {"model_type": "llama", "vocab_size": 256, "hidden_size": 256, "intermediate_size": 704,
  "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -53,6 +69,11 @@ cat >gemma.json <<'END'
  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
  "max_position_embeddings": 512, "sliding_window": 64, "query_pre_attn_scalar": 64,
  "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+END
+cat >mixtral.json <<'END'
+{"model_type": "mixtral", "vocab_size": 256, "hidden_size": 256, "intermediate_size": 320,
+ "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+ "num_local_experts": 6, "num_experts_per_tok": 2, "max_position_embeddings": 512}
 END
 cat >run.yaml <<END
 data: {text: $text, tokenizer: bytes, seq_len: ${SEQ:-256}, validation: 0}
@@ -103,6 +124,10 @@ part_equal() {
   both gpt2 2e-2 model=gpt2.json dtype=bf16 recompute=full
   both llama 2e-2 model=llama.json dtype=fp16
   both llama 2e-2 model=llama.json dtype=bf16 data.documents=masked
+  both mixtral 2e-5 model=mixtral.json dtype=fp32
+  both mixtral 2e-2 model=mixtral.json dtype=bf16
+  both gpt2 2e-5 model=gpt2.json dtype=fp32 dropout=0.1
+  both gpt2 2e-2 model=gpt2.json dtype=bf16 dropout=0.1
   both llama 2e-5 model=llama.json dtype=fp32 offload.optimizer=host offload.activations=host
   wait
 }
@@ -115,7 +140,9 @@ part_loopback() {
   both gpt2 2e-5 model=gpt2.json dtype=fp32 mesh.tp=3 "${loop[@]}"
   both llama 2e-5 model=llama.json dtype=fp32 mesh.dp_shard=2 zero=2 offload.optimizer=host "${loop[@]}"
   both llama 2e-2 model=llama.json dtype=bf16 mesh.tp=2 sequence_parallel=true mesh.pp=2 train.microbatches=2 "${loop[@]}"
-  both llama 2e-5 model=llama.json dtype=fp32 mesh.dp_shard=2 zero=3 mesh.tp=2 comm.engine=staged "${loop[@]}"
+  both llama 2e-5 model=llama.json dtype=fp32 mesh.cp=2 context=ring "${loop[@]}"
+  both llama 2e-2 model=llama.json dtype=bf16 mesh.cp=2 context=gather mesh.tp=2 "${loop[@]}"
+  both mixtral 2e-5 model=mixtral.json dtype=fp32 mesh.dp_shard=2 mesh.ep=2 mesh.tp=2 "${loop[@]}"
   wait
 }
 

@@ -13,11 +13,14 @@ typedef struct target {
   ls_tier tier; /* where offloading takes it off that memory */
 } target;
 
-/* Bytes of `ranks` ranks that are as many of every stage as can be. */
+/* Bytes of `ranks` ranks that are as many of every stage as can be; of devices with memory of their
+ * own those at the host. */
 static int64_t needed_by(const ls_session *session, const target *of) {
   int stage;
   const int64_t device = ls_session_bytes_needed(session, &stage);
   if (!of->ranks) return device;
+  if (session->device.memory->used)
+    return of->ranks * ls_session_tier_bytes(session, LS_TIER_HOST, &stage);
   int64_t all = 0;
   const int stages = session->layout.pp, each = session->devices / stages;
   if (of->ranks != session->devices) /* some hosts have more of one stage than of another */

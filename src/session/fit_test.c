@@ -91,8 +91,27 @@ static void all_ranks_of_the_machine_count(void **state) {
   ls_arena_destroy(&arena);
 }
 
+static int64_t nothing_used(void) {
+  return 0;
+}
+
+/* What a GPU holds is no memory of its host's. */
+static void memory_of_devices_is_their_own(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_session *session;
+  ls_error error = {0};
+  assert_int_equal(open_with(arena, NULL, 0, &session, &error), LS_OK);
+  ls_memory_calls own = *session->device.memory;
+  own.used = nothing_used;
+  session->device.memory = &own;
+  assert_int_equal(ls_session_check_fit(session, 100000000, 1, &error), LS_OK);
+  ls_arena_destroy(&arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(memory_of_devices_is_their_own),
       cmocka_unit_test(the_device_is_held_to_its_limit),
       cmocka_unit_test(the_process_is_held_to_its_limits),
       cmocka_unit_test(all_ranks_of_the_machine_count),
