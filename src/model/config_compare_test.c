@@ -44,11 +44,23 @@ static json_t *changed(const json_t *value) {
 static bool has_no_say(const char *path, const char *key) {
   static const struct {
     const char *trace, *key;
-  } known[] = {{"falcon-grouped", "multi_query"},                /* new_decoder_architecture */
+  } known[] = {{"deepseek", "first_k_dense_replace"}, /* these have no experts */
+               {"deepseek", "moe_intermediate_size"},
+               {"deepseek", "n_group"},
+               {"deepseek", "n_routed_experts"},
+               {"deepseek", "n_shared_experts"},
+               {"deepseek", "norm_topk_prob"},
+               {"deepseek", "num_experts_per_tok"},
+               {"deepseek", "output_router_logits"},
+               {"deepseek", "routed_scaling_factor"},
+               {"deepseek", "topk_group"},
+               {"falcon-grouped", "multi_query"},                /* new_decoder_architecture */
                {"falcon-single", "num_kv_heads"},                /* multi_query */
                {"gpt-neox-sequential", "partial_rotary_factor"}, /* rope_parameters */
-               {"mixtral", "router_aux_loss_coef"},              /* output_router_logits */
-               {"qwen3-moe", "router_aux_loss_coef"},
+               {"mixtral", "output_router_logits"},              /* experts.aux_loss of the run */
+               {"mixtral", "router_aux_loss_coef"},
+               {"moe", "output_router_logits"},
+               {"moe", "router_aux_loss_coef"},
                {"qwen3", "max_window_layers"}, /* layer_types */
                {"qwen3", "use_sliding_window"},
                {"smollm3", "no_rope_layer_interval"}, /* no_rope_layers */

@@ -152,6 +152,8 @@ static ls_status outline_whole(ls_arena *arena, const ls_plan_memory *memory,
                     .chunks = chunks,
                     .layers = LS_NEW_ARRAY(arena, int, chunks),
                     .together = layout->layers_per_unit};
+  made->layout.logits_bytes = memory->problem->facts->logits_bytes;
+  made->layout.logits_multiple = memory->problem->facts->logits_multiple;
   for (int c = 0; c < chunks; c++)
     for (int s = first[c]; s < first[c + 1]; s++)
       made->layers[c] += s >= memory->before && s < memory->segments - memory->behind;

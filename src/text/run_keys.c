@@ -214,8 +214,7 @@ const ls_run_key ls_run_keys[] = {
      .help = "times the loss that balances experts; auto: as the model's configuration says"},
     {"experts.aux_form", LS_RUN_CHOICE, AT(experts.aux_form), .default_text = "model",
      .words = "model layer sequence",
-     .help = "its loads: of all layers together (transformers), of each (Megatron-LM), of each and "
-             "each sequence (DeepSeek-V3)"},
+     .help = "its loads: of all layers together, of each layer, or of each layer and sequence"},
     {"experts.aux_microbatches", LS_RUN_INTEGER, AT(experts.aux_microbatches), .default_text = "1",
      .low = 1, .high = COUNT_LIMIT,
      .help = "with model and layer: equal parts of a step that loads are of; train.microbatches"},
