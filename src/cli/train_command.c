@@ -127,7 +127,8 @@ static void describe(const ls_session *session, const ls_dataset *dataset,
   if (gpus) fprintf(stderr, "%s\n", gpus);
   if (strcmp(session->device.kind, "cuda") == 0 && session->devices > 1 &&
       !session->run->device.loopback)
-    ls_warn("several GPUs together have run on stand-ins alone so far; compare with device.kind=cpu");
+    ls_warn(
+        "several GPUs together have run on stand-ins alone so far; compare with device.kind=cpu");
   fprintf(stderr, "%s: %.2f M parameters in %s on %d device%s (%s), %d thread%s each\n",
           session->run->model, (double)ls_model_parameters(&session->config) / 1e6,
           ls_dtype_name(layout->compute), session->devices, session->devices == 1 ? "" : "s",

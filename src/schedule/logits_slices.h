@@ -27,8 +27,8 @@ typedef struct ls_logits_slices {
  * rows together. */
 ls_logits_slices *ls_logits_slices_make(const ls_sharded *sharded);
 
-/* Rows of a slice of `all`, each with so many bytes of logits; 0: one slice has all. What the layout
- * asks for or, where it does not, a power of two by their size. */
+/* Rows of a slice of `all`, each with so many bytes of logits; 0: one slice has all. What the
+ * layout asks for or, where it does not, a power of two by their size. */
 int64_t ls_logits_slices_rows(int64_t all, int64_t row_bytes, const ls_layout *layout);
 
 /* Stored elements of a row of logits with so many columns. */

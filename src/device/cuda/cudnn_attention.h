@@ -49,9 +49,9 @@ typedef struct ls_cudnn_attention {
 } ls_cudnn_attention;
 
 /* Whether the recipe gives this call of LS_OP_ATTENTION or LS_OP_ATTENTION_BWD to cuDNN where its
- * library is: bf16 or fp16 on all sides, written and not added to, no soft cap, no ALiBi, tokens in their order, nothing dropped,
- * heads that it has plans for, and not backward where results must be the same
- * in each run. The others are our own kernel's. Data pointers are not read. */
+ * library is: bf16 or fp16 on all sides, written and not added to, no soft cap, no ALiBi, tokens in
+ * their order, nothing dropped, heads that it has plans for, and not backward where results must be
+ * the same in each run. The others are our own kernel's. Data pointers are not read. */
 bool ls_cudnn_attends(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args);
 
 /* Of a call that it takes. */
