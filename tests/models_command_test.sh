@@ -12,7 +12,7 @@ run 0 models LLaMA3-405B
 says "parameters   405853388800, published 405.9 billion"
 run 0 models mixtral-8x7b
 says "parameters   46702792704, published 46.7 billion"
-run 0 models deepseek-v3
+run 0 models kimi-k2
 says "cannot be built: experts of this family"
 run 0 models gpt2-124m --json
 says '"n_layer": 12'
@@ -30,5 +30,5 @@ KEYS
 run 0 simulate keys.yaml --on 8xh100-sxm
 says "Llama-3.2-1B: 1235.81 M parameters"
 run 0 check keys.yaml dtype=auto --on 8xh100-sxm
-run 2 simulate keys.yaml model=DeepSeek-V3 --on 8xh100-sxm
-says "deepseek-v3 cannot be built yet: experts of this family"
+run 2 simulate keys.yaml model=Kimi-K2 --on 8xh100-sxm
+says "kimi-k2 cannot be built yet: experts of this family"
