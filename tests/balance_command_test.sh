@@ -51,9 +51,9 @@ says "use train.microbatches=1, experts.aux_microbatches=2 or experts.aux_form=s
 run 2 train $words out=no experts.aux_loss=0.5 mesh.pp=2 -n 2
 says "use mesh.pp=1, experts.aux_form=layer or experts.aux_form=sequence"
 run 2 train $words out=no experts.bias_rate=0.001
-says "experts.bias_rate: found of a model whose routers have no correction bias; expected 0"
+says "experts.bias_rate: given for a model whose routers have no correction bias; expected 0"
 run 2 train keys.yaml data.tokenizer=bytes out=no experts.z_loss=0.001
-says "experts.z_loss: found of a model that has no experts; expected 0"
+says "experts.z_loss: given for a model without experts; expected 0"
 [ ! -e no ] || fail "a refused run left its folder"
 run 0 train $words out=plain train.steps=4 experts.loads=false
 run 2 train $words out=plain train.steps=5 experts.aux_loss=0.5

@@ -15,14 +15,14 @@ ls_status ls_balance_apply(ls_session *session, ls_error *error) {
                   run->aux_loss > 0 ? "experts.aux_loss"
                   : run->z_loss > 0 ? "experts.z_loss"
                                     : "experts.bias_rate",
-                  "found of a model that has no experts; expected 0", error);
+                  "given for a model without experts; expected 0", error);
   if (run->aux_loss >= 0) balance->aux = run->aux_loss;
   balance->z = run->z_loss;
   balance->form = (ls_balance_form)run->aux_form;
   balance->bias_rate = run->bias_rate;
   if (balance->bias_rate > 0 && !session->config.router_bias)
     return refuse(session, "experts.bias_rate",
-                  "found of a model whose routers have no correction bias; expected 0", error);
+                  "given for a model whose routers have no correction bias; expected 0", error);
   if (!prefers) return LS_OK;
   if (run->aux_loss > 0 || run->z_loss > 0)
     return refuse(session, run->aux_loss > 0 ? "experts.aux_loss" : "experts.z_loss",
