@@ -73,6 +73,9 @@ both 5e-6 model=llama.json dtype=fp32 mesh.dp_shard=2 zero=3 mesh.tp=2 recompute
 both 5e-6 model=llama.json dtype=fp32 mesh.pp=2 mesh.dp_replicate=2 schedule=zbh1 train.microbatches=2
 both 5e-6 model=llama.json dtype=fp32 mesh.dp_shard=2 zero=2 offload.optimizer=host
 both 5e-6 model=gpt2.json dtype=fp32 mesh.tp=3
+# 262 logits, or the 88 of a rank, in rows of 320 and 128.
+both 5e-6 model=gpt2.json dtype=fp32 logits_rows=16
+both 2e-2 model=gpt2.json dtype=bf16 mesh.tp=3 logits_rows=16
 both 5e-6 model=gemma.json dtype=fp32 logits_rows=8
 both 2e-2 model=llama.json dtype=bf16 mesh.tp=2 mesh.pp=2 train.microbatches=2
 both 2e-2 model=llama.json dtype=fp16 mesh.dp_shard=3 zero=1 train.batch=6
