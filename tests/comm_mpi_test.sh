@@ -108,6 +108,8 @@ ends() {
 
 for mode in shared refused; do
   ends abort $mode "on rank 2: rank 1: the plan says so"
+  # Whose memory is used again at once, while others may be reading it.
+  ends reuse $mode "on rank 0: rank 1: the plan says so"
   ends late $mode "waited .* s for rank"
   # The launcher may end the others before they can say more than it does.
   ends die $mode "rank 1: its process .* died\|rank 1 .* signal 9\|EXIT CODE: 9"

@@ -38,8 +38,9 @@ ls_status ls_call_check(ls_group *group, ls_call_kind kind, int64_t count, ls_dt
   comm->current_call.name = name;
   comm->current_call.count = count;
   comm->current_call.of = ls_dtype_name(dtype);
-  if (ls_control_aborted(comm->world->control, error)) return LS_FAILED;
-  return LS_OK;
+  if (!ls_control_aborted(comm->world->control, error)) return LS_OK;
+  ls_lanes_cancel(comm);
+  return LS_FAILED;
 }
 
 ls_status ls_call_agree(ls_group *group, int member, const ls_posting *own,

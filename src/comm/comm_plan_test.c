@@ -370,6 +370,29 @@ static void send_much_then_meet(worker *w) {
   free(taken);
 }
 
+/* The ending rank aborts amid long sends and uses their memory at once; the first rank, which is
+ * receiving, gets what was sent or nothing. */
+static void reuse_after_abort(worker *w) {
+  enum { MANY = 64, COUNT = 47119 };
+  const size_t bytes = COUNT * sizeof(int64_t);
+  char *data = malloc(bytes), *want = calloc(1, bytes);
+  memset(data, 0, bytes);
+  for (int i = 0; i < MANY && w->status == LS_OK && w->rank == 0; i++) {
+    step s = {.w = w, .number = (uint64_t)i, .count = COUNT, .dtype = LS_I64, .size = 2};
+    w->status = ls_receive(w->groups[0], data, COUNT, LS_I64, w->todo->ending_rank, &w->error);
+    if (w->status == LS_OK) expect(&s, data, want, bytes, "message of a rank that aborts");
+  }
+  for (int i = 0; i < MANY && w->status == LS_OK && w->rank == w->todo->ending_rank; i++) {
+    w->status = ls_send_begin(w->groups[0], data, COUNT, LS_I64, 0, &w->error);
+    if (i == LS_MOST_SENDS - 1) ls_comm_abort(w->comm, "the plan says so");
+    if (i >= LS_MOST_SENDS - 1 && w->status == LS_OK)
+      w->status = ls_send_end(w->groups[0], 0, &w->error);
+  }
+  memset(data, 0x55, bytes);
+  free(data);
+  free(want);
+}
+
 static void end_early(worker *w) {
   const plan *p = w->todo;
   if (strcmp(p->ending, "abort") == 0) ls_comm_abort(w->comm, "the plan says so");
@@ -392,7 +415,9 @@ static void *run_worker(void *argument) {
     w->status = ls_comm_group(w->comm, w->members[g], w->sizes[g], &w->groups[g], &w->error);
   }
   for (uint64_t number = 0; number < STEPS && w->status == LS_OK; number++) {
-    if (number == STEPS / 2 && w->rank == w->todo->ending_rank) end_early(w);
+    const bool half_way = number == STEPS / 2;
+    if (half_way && w->rank == w->todo->ending_rank) end_early(w);
+    if (half_way && strcmp(w->todo->ending, "reuse") == 0) reuse_after_abort(w);
     run_step(w, number);
   }
   for (int i = 0; i < 4 && w->status == LS_OK; i++) send_much_then_meet(w);

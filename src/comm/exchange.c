@@ -71,7 +71,9 @@ ls_status ls_requests_finish(ls_group *group, int which, ls_error *error) {
     }
   }
   set->count = 0;
-  return LS_OK;
+  /* Once this process has said that it knows of an abort, the senders' memory is theirs again: what
+   * has come since may be anything. */
+  return ls_control_aborted(comm->world->control, error) ? LS_FAILED : LS_OK;
 }
 
 ls_status ls_exchange(ls_group *group, ls_stream stream, ls_error *error) {

@@ -299,11 +299,7 @@ ls_status ls_send_begin(ls_group *group, const void *data, int64_t count, ls_dty
   return start_messages(group, data, bytes, to, error);
 }
 
-ls_status ls_send_end(ls_group *group, int to, ls_error *error) {
-  LS_TRY(check_peer(group, to, error));
-  if (group->sent[to] == group->ended[to])
-    return ls_fail(error, LS_INTERNAL, "the end of a send to rank %d: none is under way",
-                   group->members[to]);
+static ls_status end_send(ls_group *group, int to, ls_error *error) {
   ls_comm *comm = group->comm;
   comm->current_call.name = "waiting for the end of a send";
   const uint32_t number = ++group->ended[to];
@@ -320,6 +316,16 @@ ls_status ls_send_end(ls_group *group, int to, ls_error *error) {
   ls_channel *channel = group->out[to];
   if (!channel) return LS_OK;
   return ls_wait_flag(comm, &channel->taken, 2 * number, group->members[to], error);
+}
+
+ls_status ls_send_end(ls_group *group, int to, ls_error *error) {
+  LS_TRY(check_peer(group, to, error));
+  if (group->sent[to] == group->ended[to])
+    return ls_fail(error, LS_INTERNAL, "the end of a send to rank %d: none is under way",
+                   group->members[to]);
+  const ls_status status = end_send(group, to, error);
+  if (status != LS_OK) ls_lanes_cancel(group->comm);
+  return status;
 }
 
 ls_status ls_receive(ls_group *group, void *data, int64_t count, ls_dtype dtype, int from,

@@ -18,8 +18,6 @@ _Static_assert(sizeof(MPI_Request) <= sizeof(((ls_request *)0)->opaque), "a requ
 /* How long peers have, after an abort, to say that they have heard of it. */
 static const double REACTION_S = 5;
 
-enum { CANCEL_TURNS = 1000 };
-
 static ls_mpi *of(ls_transport *transport) {
   return (ls_mpi *)(void *)transport;
 }
@@ -101,20 +99,6 @@ static ls_status test(ls_transport *transport, ls_request *request, ls_error *er
                  received, request->bytes);
 }
 
-static void cancel(ls_transport *transport, ls_request *request) {
-  ls_mpi *mpi = of(transport);
-  request->active = false;
-  /* A send cannot be called back; its receiver is about to give up as well. */
-  if (!request->receiving) return;
-  enter(mpi);
-  int done = 0;
-  MPI_Cancel(handle(request));
-  for (int turn = 0; turn < CANCEL_TURNS && !done; turn++) {
-    if (MPI_Test(handle(request), &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
-  }
-  leave(mpi);
-}
-
 static void announce(ls_transport *transport) {
   ls_mpi *mpi = of(transport);
   pthread_mutex_lock(&mpi->abort_lock);
@@ -122,6 +106,7 @@ static void announce(ls_transport *transport) {
   char text[sizeof mpi->outgoing.text];
   if (!mpi->announced && ls_control_abort_text(mpi->world->control, &rank, text, sizeof text)) {
     mpi->announced = true;
+    mpi->announced_ns = ls_now_ns();
     mpi->outgoing.rank = rank;
     memcpy(mpi->outgoing.text, text, sizeof text);
     enter(mpi);
@@ -140,7 +125,7 @@ static bool take_abort(ls_mpi *mpi) {
   int arrived = 0;
   MPI_Status status;
   if (MPI_Test(&mpi->incoming_request, &arrived, &status) != MPI_SUCCESS || !arrived) return false;
-  mpi->abort_seen[status.MPI_SOURCE] = true;
+  atomic_store(&mpi->abort_seen[status.MPI_SOURCE], true);
   (void)ls_control_abort(mpi->world->control, mpi->incoming.rank, mpi->incoming.text);
   MPI_Irecv(&mpi->incoming, (int)sizeof mpi->incoming, MPI_BYTE, MPI_ANY_SOURCE, 0, mpi->control,
             &mpi->incoming_request);
@@ -192,6 +177,36 @@ static bool died(const ls_mpi *mpi, int process) {
   return false;
 }
 
+/* True where the request is no more: done, or failed. */
+static bool ended(ls_mpi *mpi, ls_request *request) {
+  int done = 0;
+  enter(mpi);
+  if (MPI_Test(handle(request), &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) done = 1;
+  leave(mpi);
+  return done;
+}
+
+/* After an abort the caller frees or fills its memory, so what is under way ends here first: a send
+ * whose receiver reads that memory just now cannot be called back. Once a receiver's process has
+ * said that it knows of the abort, no rank there takes what comes for good. */
+static void cancel(ls_transport *transport, ls_request *request) {
+  ls_mpi *mpi = of(transport);
+  const int process = mpi->world->process[request->peer];
+  request->active = false;
+  announce(transport);
+  if (request->receiving) {
+    enter(mpi);
+    MPI_Cancel(handle(request));
+    leave(mpi);
+  }
+  while (!ended(mpi, request)) {
+    poll_aborts(transport);
+    if (!request->receiving && atomic_load(&mpi->abort_seen[process])) return;
+    if (died(mpi, process) || seconds_since(mpi->announced_ns) > REACTION_S) return;
+    doze();
+  }
+}
+
 /* Counts the processes that the abort has not reached: those alive that have not said so, or whom
  * our own word is still on its way to. *dead: those that will never say anything. */
 static int count_unaware(ls_mpi *mpi, int *dead) {
@@ -201,7 +216,7 @@ static int count_unaware(ls_mpi *mpi, int *dead) {
     if (p == mpi->self) continue;
     int gone = 0;
     if (MPI_Test(&mpi->outgoing_requests[p], &gone, MPI_STATUS_IGNORE) != MPI_SUCCESS) gone = 1;
-    if (gone && mpi->abort_seen[p]) continue;
+    if (gone && atomic_load(&mpi->abort_seen[p])) continue;
     if (died(mpi, p)) {
       *dead += 1;
     } else {

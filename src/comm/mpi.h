@@ -26,12 +26,13 @@ typedef struct ls_mpi {
   bool owns_mpi;      /* this world initialised MPI */
   bool one_at_a_time; /* the library lets only one thread at a time call it */
   pthread_mutex_t call_lock;
-  pthread_mutex_t abort_lock; /* guards what follows; taken before call_lock */
+  pthread_mutex_t abort_lock; /* guards the writing of what follows; taken before call_lock */
   ls_abort_note incoming, outgoing;
   MPI_Request incoming_request;
   MPI_Request *outgoing_requests; /* [processes] */
-  bool *abort_seen;               /* [processes] that have announced the abort */
+  _Atomic bool *abort_seen;       /* [processes] that have announced the abort */
   bool announced;
+  _Atomic int64_t announced_ns;
 } ls_mpi;
 
 /* Fills the transport's functions and begins to listen. */

@@ -186,7 +186,7 @@ static ls_mpi *make_world(const process_entry *entries, int processes, int self)
   mpi->self = self;
   mpi->first_ranks = LS_NEW_ARRAY(world->memory, int, processes);
   mpi->outgoing_requests = LS_NEW_ARRAY(world->memory, MPI_Request, processes);
-  mpi->abort_seen = LS_NEW_ARRAY(world->memory, bool, processes);
+  mpi->abort_seen = LS_NEW_ARRAY(world->memory, _Atomic bool, processes);
   int rank = 0;
   for (int p = 0; p < processes; p++) {
     const int here = (int)entries[p].ranks;

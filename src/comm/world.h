@@ -379,7 +379,7 @@ ls_status ls_requests_start(ls_group *group, ls_stream stream, int which, ls_err
 ls_status ls_requests_finish(ls_group *group, int which, ls_error *error);
 void ls_transfers_clear(ls_group *group);
 
-/* Gives up what is under way after a failure. */
+/* Gives up what is under way after a failure; then the caller's memory is the caller's again. */
 void ls_lanes_cancel(ls_comm *comm);
 
 #endif
