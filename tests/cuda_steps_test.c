@@ -19,6 +19,7 @@
 #include "run/rank_threads.h"
 #include "session/step.h"
 #include "support/small_session.h"
+#include "support/thinned.h"
 
 enum {
   STEPS = 4,
@@ -248,7 +249,10 @@ static void each_call_of_the_driver_fails_once(void **state) {
   (void)state;
   const long calls = calls_of_a_run();
   int failed = 0;
+  int tried = 0;
   for (int call = 1; call <= calls; call++) {
+    if (ls_test_left_out(call, 3)) continue;
+    tried++;
     const pid_t child = fork();
     if (!child) _exit(train_with_failure(call));
     int status;
@@ -257,8 +261,8 @@ static void each_call_of_the_driver_fails_once(void **state) {
       fail_msg("call %d of %ld: status %x", call, calls, (unsigned)status);
     failed += WEXITSTATUS(status) == EXIT_FAILED;
   }
-  print_message("%d of %ld calls end the run in one line\n", failed, calls);
-  assert_true(failed > calls / 2);
+  print_message("%d of %d calls end the run in one line\n", failed, tried);
+  assert_true(failed > tried / 2);
 }
 
 int main(void) {

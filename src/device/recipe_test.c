@@ -12,8 +12,9 @@
 #include "device/device.h"
 #include "support/cpu_makers.h"
 #include "support/placed_ops.h"
+#include "support/thinned.h"
 
-enum { SHAPES = 200 };
+enum { SHAPES = LS_TEST_THINNED ? 50 : 200 };
 
 /* Products as large as models have them: by our kernel, by oneDNN whole and in parts, and copied.
  */
