@@ -81,6 +81,13 @@ run 0 train keys.yaml out=a --fresh model=a/checkpoints/step-4 data.tokenizer=by
 says "starting from the weights in a/checkpoints/step-4"
 run 0 train a train.steps=5
 says "resuming after step 4"
+# With another -n the data axis follows.
+run 0 train a train.steps=6 -n 2
+says "on 2 devices (dp_replicate 1, dp_shard 2,"
+run 0 train a train.steps=7 -n 1
+says "on 1 device (dp_replicate 1, dp_shard 1,"
+run 2 train a train.steps=8 -n 2 mesh.tp=4
+says "expected 2 (-n)"
 
 # Checkpoints on another drive, by a link.
 mkdir b drive

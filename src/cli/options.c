@@ -155,7 +155,9 @@ ls_status ls_command_run_file(ls_arena *arena, const ls_words *words, ls_run_fil
     return ls_fail(error, LS_INPUT, "%s: one run file is expected", words->positional[1]);
   if (words->positional_count)
     LS_TRY(ls_run_folder_file(arena, words->positional[0], &path, error));
-  return ls_run_file_read(arena, path, words->keys, words->key_count, run, error);
+  LS_TRY(ls_run_file_read(arena, path, words->keys, words->key_count, run, error));
+  (*run)->of_folder = path && path != words->positional[0];
+  return LS_OK;
 }
 
 ls_status ls_command_devices(const char *text, const ls_run_file *run, int *devices,

@@ -261,6 +261,7 @@ typedef struct ls_run_origin {
 typedef struct ls_run_file {
   ls_arena *arena;        /* holds the texts in here; borrowed */
   const char *path;       /* "": command line only */
+  bool of_folder;         /* a run's own file, found by its folder: its data axis follows -n */
   ls_run_origin *origins; /* one per row of the table */
 
   const char *model; /* "": not given */
@@ -333,7 +334,10 @@ int64_t ls_run_file_data_ranks(const ls_run_file *run);
 LS_CHECKED ls_status ls_run_file_count_devices(const ls_run_file *run, int64_t given, int *devices,
                                                ls_error *error);
 
-/* Fills the open axis so that the mesh has `devices` devices; LS_INPUT where it cannot. */
+/* Fills the open axis so that the mesh has `devices` devices; LS_INPUT where it cannot. Where the
+ * file is of a run's folder and no axis was given beside it, dp_shard takes up what the mesh had
+ * more or fewer of, or dp_replicate where that is the only data axis; micro-batches are then those
+ * of the file where they divide a rank's sequences, else chosen anew. */
 LS_CHECKED ls_status ls_run_file_resolve_mesh(ls_run_file *run, int64_t devices, ls_error *error);
 
 /* Fills micro_batch and microbatches, so that batch = microbatches x micro_batch x data-parallel

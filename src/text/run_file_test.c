@@ -410,6 +410,24 @@ static void the_mesh_fills_its_open_axis(void **state) {
   assert_string_equal(error.text,
                       "mesh: found dp_shard 2 x tp 2 = 4 devices; expected 8 (-n): "
                       "change -n, or make one axis -1");
+  /* That of a run's folder follows -n, and an axis given beside it is kept. */
+  run = good("mesh: {dp_shard: 2, tp: 2}\ntrain: {batch: 16, micro_batch: 4}\n", NULL);
+  run->of_folder = true;
+  assert_int_equal(ls_run_file_resolve_mesh(run, 8, &error), LS_OK);
+  assert_int_equal(ls_run_file_resolve_batch(run, &error), LS_OK);
+  assert_int_equal(run->mesh.dp_shard * 100 + run->mesh.tp * 10 + run->mesh.dp_replicate, 421);
+  assert_int_equal(run->train.micro_batch * 10 + run->train.microbatches, 41);
+  assert_int_equal(ls_run_file_resolve_mesh(run, 16, &error), LS_OK);
+  assert_int_equal(ls_run_file_resolve_batch(run, &error), LS_OK);
+  assert_int_equal(run->train.micro_batch * 10 + run->train.microbatches, 21);
+  assert_int_equal(ls_run_file_resolve_mesh(run, 7, &error), LS_INPUT);
+  run = good("mesh: {dp_replicate: 2, dp_shard: 1}\n", NULL);
+  run->of_folder = true;
+  assert_int_equal(ls_run_file_resolve_mesh(run, 4, &error), LS_OK);
+  assert_int_equal(run->mesh.dp_replicate * 10 + run->mesh.dp_shard, 41);
+  run = good("mesh: {dp_shard: 2}\n", (const char *const[MAX_WORDS]){"mesh.tp=2"});
+  run->of_folder = true;
+  assert_int_equal(ls_run_file_resolve_mesh(run, 8, &error), LS_INPUT);
 
   run = good("mesh: {dp_replicate: -1}\n", NULL); /* the default -1 of dp_shard yields */
   assert_int_equal(ls_run_file_resolve_mesh(run, 4, &error), LS_OK);

@@ -5,7 +5,7 @@
 
 #include "text/run_keys.h"
 
-enum { AXES = 5, DP_SHARD = 2 };
+enum { AXES = 5, DP_REPLICATE = 1, DP_SHARD = 2 };
 
 typedef struct run_axis {
   const char *key;
@@ -14,7 +14,7 @@ typedef struct run_axis {
 
 static void axes_of(ls_run_mesh *mesh, run_axis axes[AXES]) {
   axes[0] = (run_axis){"mesh.pp", &mesh->pp};
-  axes[1] = (run_axis){"mesh.dp_replicate", &mesh->dp_replicate};
+  axes[DP_REPLICATE] = (run_axis){"mesh.dp_replicate", &mesh->dp_replicate};
   axes[DP_SHARD] = (run_axis){"mesh.dp_shard", &mesh->dp_shard};
   axes[3] = (run_axis){"mesh.cp", &mesh->cp};
   axes[4] = (run_axis){"mesh.tp", &mesh->tp};
@@ -113,6 +113,29 @@ static void close_standard(ls_run_file *run, run_axis axes[AXES]) {
   }
 }
 
+static bool is_given_beside(const ls_run_file *run, const char *key) {
+  return run->origins[ls_run_key_find(key) - ls_run_keys].source == LS_RUN_COMMAND_LINE;
+}
+
+/* The mesh of a run that goes on with another number of devices, where its data axis can have it.
+ */
+static void follow_devices(ls_run_file *run, run_axis axes[AXES], int64_t devices) {
+  ls_run_train *train = &run->train;
+  for (int i = 0; i < AXES; i++)
+    if (is_given_beside(run, axes[i].key)) return;
+  const bool replicates = *axes[DP_SHARD].size == 1 && *axes[DP_REPLICATE].size > 1;
+  const run_axis *data = &axes[replicates ? DP_REPLICATE : DP_SHARD];
+  const int64_t others = product_of(axes) / *data->size;
+  if (devices % others) return;
+  *data->size = devices / others;
+  ls_run_file_mark_resolved(run, data->key);
+  if (is_given_beside(run, "train.micro_batch") || is_given_beside(run, "train.microbatches"))
+    return;
+  const int64_t ranks = ls_run_file_data_ranks(run);
+  train->microbatches = 0;
+  if (train->micro_batch > 0 && train->batch % (ranks * train->micro_batch)) train->micro_batch = 0;
+}
+
 /* "6 or 8": the multiples of `of` next to `wanted` on both sides. */
 static const char *near_multiples(ls_arena *arena, int64_t of, int64_t wanted) {
   const int64_t below = wanted / of * of, above = below + of;
@@ -129,6 +152,7 @@ ls_status ls_run_file_resolve_mesh(ls_run_file *run, int64_t devices, ls_error *
   axes_of(&run->mesh, axes);
   close_standard(run, axes);
   LS_TRY(find_open(run, axes, &open, error));
+  if (open < 0 && run->of_folder && product_of(axes) != devices) follow_devices(run, axes, devices);
   const int64_t product = product_of(axes);
   const char *text = axes_text(run->arena, axes);
   if (open < 0 && product != devices) {
