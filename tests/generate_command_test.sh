@@ -67,6 +67,35 @@ generate --prompts "$work/prompts.txt" --max-new-tokens 25 --batch 3 >/dev/null
 grep -q '^4 prompts, 3 at once: ' "$work/errors" || fail "no total: $(cat "$work/errors")"
 generate --prompts "$work/prompts.txt" --json >"$work/output"
 [ "$(grep -c '^{"prompt": ' "$work/output")" -eq 4 ] || fail "--prompts --json: $(cat "$work/output")"
+# What drafts changes no greedy text, on no layout; a draft of other tokens is refused.
+sed 's/"hidden_size": 16/"hidden_size": 8/' "$work/config.json" >"$work/smaller.json"
+"$lockstep" train model="$work/smaller.json" data.text="$work/text.txt" data.seq_len=32 \
+  train.batch=4 train.steps=4 train.lr=1e-2 out="$work/smaller" >"$work/log" 2>&1 ||
+  { cat "$work/log"; fail "the training of a draft failed"; }
+for words in "$work/smaller" "ngram --draft-tokens 7" "$work/smaller mesh.tp=2" \
+  "$work/run --draft-tokens 2 mesh.pp=2"; do
+  # shellcheck disable=SC2086
+  drafted=$(generate "In the" --max-new-tokens 9 --greedy --draft $words) ||
+    fail "--draft $words: $(cat "$work/errors")"
+  [ "$greedy" = "$drafted" ] || fail "--draft $words gave another text: $drafted"
+  grep -q 'a second; of [0-9]* drafted [0-9]* kept ([0-9]*%), [0-9.]* tokens a round$' "$work/errors" ||
+    fail "--draft $words: $(cat "$work/errors")"
+done
+generate --prompts "$work/prompts.txt" --max-new-tokens 25 --greedy --batch 1 >"$work/single"
+generate --prompts "$work/prompts.txt" --max-new-tokens 25 --greedy --draft "$work/smaller" >"$work/batch"
+cmp -s "$work/single" "$work/batch" || fail "--prompts --draft: $(cat "$work/batch")"
+grep -q '^4 prompts, 4 at once: .* tokens a round$' "$work/errors" || fail "no total: $(cat "$work/errors")"
+json=$(generate "In the" --max-new-tokens 9 --json --greedy --draft "$work/run")
+case $json in *'"rounds": 2, "drafted_tokens": 7, "kept_tokens": 7}') ;; *) fail "--draft --json: $json" ;; esac
+sed 's/"vocab_size": 256/"vocab_size": 200/' "$work/config.json" >"$work/other.json"
+mkdir "$work/other"
+cp "$work/other.json" "$work/other/config.json"
+for words in "layers=1" "layers=0" "layers=x" "$work/none" "$work/other" "ngram --draft-tokens 17" \
+  "ngram --draft-tokens 0"; do
+  # shellcheck disable=SC2086
+  refused "In" --draft $words
+done
+refused "In" --draft-tokens 3
 "$lockstep" generate --help | grep -q 'examples:' || fail "--help has no examples"
 
 # Threads that wait let others have their core, unless the user says how they wait.

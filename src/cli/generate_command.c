@@ -33,6 +33,13 @@ static const char help[] =
     "  -n DEVICES          the model is cut over so many devices (mesh.tp), threads of this "
     "process\n"
     "                      or the processes of a launcher: heads must divide among them\n"
+    "  --draft WHAT        tokens are drafted, and the model verifies several at once: by a "
+    "smaller\n"
+    "                      model of the same vocabulary (a run, checkpoint or folder), by the\n"
+    "                      model's own first layers (layers=N), or by what stood in the text\n"
+    "                      behind the same tokens before (ngram). --greedy gives the same text,\n"
+    "                      sampling tokens of the same chances; the draft runs on one device\n"
+    "  --draft-tokens K    drafted at once, at most 16 (default 4)\n"
     "  --system TEXT       of questions: the system prompt, where they have none of their own\n"
     "  --template FILE     of questions: another template (Jinja) than the model's\n"
     "  --context N         tokens that a conversation may have (default 4096, or what the model "
@@ -47,7 +54,8 @@ static const char help[] =
     "  --trust             do not look at the checkpoint's checksums\n"
     "  --json              an object a prompt: prompt, text, tokens, tokens_per_second (after the\n"
     "                      first), prompt_tokens, prompt_tokens_per_second (up to the first new\n"
-    "                      token), finish_reason (stop: the model ended the text; length)\n"
+    "                      token), finish_reason (stop: the model ended the text; length); with\n"
+    "                      --draft also rounds, drafted_tokens, kept_tokens\n"
     "  --help              this text\n\n"
     "dtype is fp32 unless bf16, fp16 or fp64 is asked for; device.threads sets the threads "
     "(default:\n"
@@ -61,6 +69,7 @@ static const char help[] =
     "  lockstep generate runs/chat --interactive --system \"Answer in one line.\"\n"
     "  lockstep generate runs/chat --prompts questions.jsonl --json > answers.jsonl\n"
     "  lockstep generate runs/quickstart \"In the beginning\" mesh.tp=2\n"
+    "  lockstep generate runs/large \"In the\" --draft runs/small --draft-tokens 6\n"
     "  mpirun -n 2 lockstep generate runs/quickstart \"In the beginning\"\n";
 
 enum { PROMPT_BLOCK = 1 << 16, CONTEXT = 4096 };
@@ -167,9 +176,8 @@ static ls_status read_keys(ls_arena *arena, const ls_words *words, const char *d
   return read_mesh(run, devices, mesh, asked, error);
 }
 
-/* A folder without a tokenizer is taken for bytes only if it has their count. Close it. */
-static ls_status find_tokenizer(const char *folder, const ls_model_config *config,
-                                const ls_tokenizer **tokenizer, ls_error *error) {
+ls_status ls_generate_find_tokenizer(const char *folder, const ls_model_config *config,
+                                     const ls_tokenizer **tokenizer, ls_error *error) {
   LS_TRY(ls_tokenizer_of(folder, tokenizer, error));
   if (*tokenizer == ls_tokenizer_bytes() && config->base) /* adapters may come without one */
     LS_TRY(ls_tokenizer_of(config->base, tokenizer, error));
@@ -219,7 +227,7 @@ static ls_status open_model(ls_arena *arena, const ls_generate_asked *asked,
   LS_TRY(ls_sampling_check(&asked->sampling, error));
   LS_TRY(ls_checkpoint_find(arena, asked->model, asked->trust, &opened->folder, error));
   LS_TRY(ls_adapters_read(arena, opened->folder, &opened->config, error));
-  LS_TRY(find_tokenizer(opened->folder, &opened->config, &opened->tokenizer, error));
+  LS_TRY(ls_generate_find_tokenizer(opened->folder, &opened->config, &opened->tokenizer, error));
   if (asked->chat || asked->interactive) return open_chat(arena, opened, error);
   /* Only a file with messages needs one; it is refused where it has some. */
   if (asked->prompts && open_chat(arena, opened, &opened->chatless) != LS_OK)
@@ -246,6 +254,7 @@ void ls_generate_tell(const ls_text_writer *writer, const ls_generate_opened *op
   if (end == LS_GENERATE_POSITIONS)
     fprintf(stderr, "; stopped at the %lld positions %s", (long long)rows,
             rows == opened->config.positions ? "the model is made for" : "of --context");
+  if (opened->asked->draft) ls_generate_tell_draft(&writer->drafts);
   fprintf(stderr, "\n");
 }
 
@@ -257,11 +266,14 @@ typedef struct generating {
   ls_world *world;
   ls_prompts prompts;
   ls_generator_options options;
+  ls_draft_options draft;  /* tokens 0: none */
+  ls_arena *draft_arena;   /* of its generator, which ends with the other */
   ls_generator *generator; /* while it is used */
   int64_t tokens;          /* of all texts */
+  ls_draft_counts drafts;
 } generating;
 
-static ls_status print_json(const ls_text *made, ls_error *error) {
+static ls_status print_json(const ls_text *made, bool drafts, ls_error *error) {
   const ls_text_writer *out = made->writer;
   json_t *root =
       json_pack("{s:O, s:s%, s:I, s:f, s:I, s:f, s:s}", "prompt", made->prompt->asked, "text",
@@ -270,6 +282,11 @@ static ls_status print_json(const ls_text *made, ls_error *error) {
                 "prompt_tokens_per_second", ls_text_writer_prompt_rate(out), "finish_reason",
                 made->end == LS_GENERATE_END_ID ? "stop" : "length");
   if (!root) return ls_fail(error, LS_FAILED, "out of memory");
+  if (drafts) {
+    json_object_set_new(root, "rounds", json_integer((json_int_t)out->drafts.rounds));
+    json_object_set_new(root, "drafted_tokens", json_integer((json_int_t)out->drafts.drafted));
+    json_object_set_new(root, "kept_tokens", json_integer((json_int_t)out->drafts.kept));
+  }
   const int failed = json_dumpf(root, stdout, 0);
   json_decref(root);
   if (!failed && putchar('\n') != EOF && fflush(stdout) == 0) return LS_OK;
@@ -292,8 +309,11 @@ static ls_status print_made(void *context, int number, const ls_text *made, ls_e
   const int64_t rows = ls_generator_rows(self->generator);
   (void)number;
   self->tokens += made->writer->tokens;
+  self->drafts.rounds += made->writer->drafts.rounds;
+  self->drafts.drafted += made->writer->drafts.drafted;
+  self->drafts.kept += made->writer->drafts.kept;
   if (opened->asked->json) {
-    LS_TRY(print_json(made, error));
+    LS_TRY(print_json(made, self->draft.tokens > 0, error));
     if (made->end == LS_GENERATE_POSITIONS) ls_generate_tell(made->writer, opened, made->end, rows);
     return LS_OK;
   }
@@ -334,8 +354,10 @@ static ls_status print_prompts(generating *self, ls_error *error) {
   LS_TRY(ls_text_batch_run(&batch, self->generator, error));
   if (one) return LS_OK;
   const double seconds = ls_now_s() - begin;
-  fprintf(stderr, "%d prompts, %lld at once: %lld tokens in %.1f s, %.1f a second\n", batch.count,
+  fprintf(stderr, "%d prompts, %lld at once: %lld tokens in %.1f s, %.1f a second", batch.count,
           (long long)sequences, (long long)self->tokens, seconds, (double)self->tokens / seconds);
+  if (self->draft.tokens) ls_generate_tell_draft(&self->drafts);
+  fprintf(stderr, "\n");
   return LS_OK;
 }
 
@@ -353,6 +375,22 @@ static ls_status read_prompts(ls_arena *arena, const ls_generate_opened *opened,
   return ls_prompts_add(arena, &options, NULL, asked->prompt, asked->prompt_bytes, prompts, error);
 }
 
+/* With the draft's, which is one device's. */
+static ls_status bytes_needed(const generating *self, ls_arena *arena, int64_t *bytes,
+                              ls_error *error) {
+  LS_TRY(ls_generator_bytes(arena, &self->opened.config, &self->options, bytes, error));
+  if (!self->draft.folder) return LS_OK;
+  ls_generator_options options = self->options;
+  ls_model_config config;
+  int64_t drafts;
+  LS_TRY(ls_adapters_read(arena, self->draft.folder, &config, error));
+  if (self->draft.layers) config.layers = self->draft.layers;
+  options.ahead = 1;
+  LS_TRY(ls_generator_bytes(arena, &config, &options, &drafts, error));
+  *bytes += drafts;
+  return LS_OK;
+}
+
 /* All prompts at once, or half as many, as memory has it. */
 static ls_status choose_sequences(generating *self, ls_error *error) {
   const int64_t asked = self->opened.asked->batch, count = self->prompts.list.count;
@@ -363,8 +401,7 @@ static ls_status choose_sequences(generating *self, ls_error *error) {
   for (bool fits = asked > 0; *sequences > 1 && !fits;) {
     int64_t bytes;
     ls_arena *arena = ls_arena_create();
-    const ls_status status =
-        ls_generator_bytes(arena, &self->opened.config, &self->options, &bytes, error);
+    const ls_status status = bytes_needed(self, arena, &bytes, error);
     ls_arena_destroy(&arena);
     LS_TRY(status);
     fits = ls_check_memory(bytes * ranks / self->opened.asked->devices, "", NULL) == LS_OK;
@@ -379,6 +416,7 @@ static ls_status prepare_first(generating *self, ls_error *error) {
   if (!asked->prompts && !asked->interactive) LS_TRY(read_prompt(self->arena, asked, error));
   LS_TRY(open_model(self->arena, asked, &self->opened, error));
   self->options.folder = self->opened.folder;
+  LS_TRY(ls_generate_open_draft(self->arena, &self->opened, &self->draft, error));
   self->options.rows = asked->context;
   if (asked->interactive) return LS_OK;
   LS_TRY(read_prompts(self->arena, &self->opened, &self->prompts, error));
@@ -394,6 +432,7 @@ static ls_status prepare(void *context, ls_error *error) {
   self->options.compute = asked->compute;
   self->options.threads = asked->threads;
   self->options.pp = asked->pp;
+  self->options.ahead = asked->draft_options.tokens;
   if (ls_world_first_here(self->world) == 0) return prepare_first(self, error);
   return ls_checkpoint_find(self->arena, asked->model, true, &self->options.folder, error);
 }
@@ -401,6 +440,8 @@ static ls_status prepare(void *context, ls_error *error) {
 static ls_status use(void *context, ls_generator *generator, ls_error *error) {
   generating *self = context;
   self->generator = generator;
+  if (self->draft.tokens)
+    LS_TRY(ls_generator_set_draft(self->draft_arena, generator, &self->draft, error));
   if (self->opened.asked->interactive) return ls_generate_talk(&self->opened, generator, error);
   return print_prompts(self, error);
 }
@@ -408,12 +449,14 @@ static ls_status use(void *context, ls_generator *generator, ls_error *error) {
 static ls_status generate_text(ls_arena *arena, const ls_generate_asked *asked, ls_error *error) {
   generating self = {.arena = arena, .asked = *asked, .opened = {.end = {.id = -1, .text = ""}}};
   self.opened.asked = &self.asked;
+  self.draft_arena = ls_arena_create();
   LS_TRY(ls_command_world(asked->devices, &self.world, error));
   ls_world_set_deadline(self.world, asked->timeout);
   ls_status status =
       ls_world_agree(self.world, ls_arena_guard(prepare, &self, false, error), error);
   if (status == LS_OK)
     status = ls_generator_run(arena, &self.options, self.world, use, &self, error);
+  ls_arena_destroy(&self.draft_arena);
   ls_prompts_free(&self.prompts);
   ls_chat_close(&self.opened.chat);
   ls_tokenizer_close(&self.opened.tokenizer);
@@ -422,7 +465,7 @@ static ls_status generate_text(ls_arena *arena, const ls_generate_asked *asked, 
 }
 
 typedef struct generate_flags {
-  const char *temperature, *top_k, *top_p, *seed, *most, *context, *batch, *devices;
+  const char *temperature, *top_k, *top_p, *seed, *most, *context, *batch, *devices, *draft_tokens;
   bool greedy;
   ls_generate_asked asked;
 } generate_flags;
@@ -468,6 +511,8 @@ static ls_status read_request(ls_arena *arena, const ls_words *words, const gene
   if (asked->batch > LS_MOST_SEQUENCES)
     return ls_fail(error, LS_INPUT, "--batch: found %lld; expected at most %d",
                    (long long)asked->batch, (int)LS_MOST_SEQUENCES);
+  LS_TRY(read_whole(given->draft_tokens, "--draft-tokens", 1, &asked->draft_options.tokens, error));
+  LS_TRY(ls_generate_read_draft(asked, error));
   asked->sampling.seed = (uint64_t)seed;
   if (given->greedy) asked->sampling.temperature = 0;
   return read_keys(arena, words, given->devices, asked, error);
@@ -490,6 +535,8 @@ int ls_command_generate(int count, char **words) {
                                    {"--context", &given.context, NULL},
                                    {"--batch", &given.batch, NULL},
                                    {"-n", &given.devices, NULL},
+                                   {"--draft", &asked->draft, NULL},
+                                   {"--draft-tokens", &given.draft_tokens, NULL},
                                    {"--prompts", &asked->prompts, NULL},
                                    {"--system", &asked->system, NULL},
                                    {"--template", &asked->template, NULL},

@@ -49,6 +49,23 @@ static ls_status compile(ls_decoding *self, int64_t tokens, bool headless, ls_er
   return prove(self, which, graph, layout, error);
 }
 
+/* Programs with logits for a token of 1, 2, 4 ... sequences, up to all, and for as many times what
+ * a draft proposes, in their order. */
+static ls_status compile_heads(ls_decoding *self, ls_error *error) {
+  const int64_t room = self->rows - 1, ahead = self->options.ahead;
+  const int64_t several = 1 + (ahead < room ? ahead : room > 0 ? room : 0);
+  int64_t most = 1, one = 1, all = several;
+  while (most < self->sequences) most *= 2;
+  while (one <= most || all <= several * most) {
+    const bool next = one <= most && one <= all;
+    const int64_t tokens = next ? one : all;
+    if (all == tokens) all *= 2;
+    if (one == tokens) one *= 2;
+    LS_TRY(compile(self, tokens, false, error));
+  }
+  return LS_OK;
+}
+
 ls_status ls_decoding_compile(ls_arena *arena, const ls_model_config *config,
                               const ls_decoding_options *options, ls_decoding *decoding,
                               ls_error *error) {
@@ -64,9 +81,7 @@ ls_status ls_decoding_compile(ls_arena *arena, const ls_model_config *config,
   decoding->rows = options->rows < config->positions ? options->rows : config->positions;
   /* Stages are cut alike where all have a head, and a table is on the last where it is one's. */
   const bool staged = options->pp > 1;
-  int64_t tokens = 1;
-  LS_TRY(compile(decoding, tokens, false, error));
-  while (tokens < sequences) LS_TRY(compile(decoding, tokens *= 2, false, error));
+  LS_TRY(compile_heads(decoding, error));
   decoding->heads = decoding->count;
   for (int p = 0; p < PROMPT_PROGRAMS && prompt_tokens[p] < sequences * decoding->rows; p++)
     LS_TRY(compile(decoding, prompt_tokens[p], !staged, error));

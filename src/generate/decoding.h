@@ -14,11 +14,15 @@
 /* Sequences that are decoded at once, at most. */
 enum { LS_MOST_SEQUENCES = 32 };
 
+/* Tokens that a draft proposes at once, at most. */
+enum { LS_MOST_DRAFTED = 16 };
+
 typedef struct ls_decoding_options {
   ls_dtype compute;
   int threads;       /* of each rank's kernels; 0: what suits the model */
   int64_t rows;      /* the most tokens of a sequence that are ever fed */
   int64_t sequences; /* at once; 0: one */
+  int64_t ahead;     /* tokens behind one whose logits are wanted in the same go; 0: none */
   int pp, tp;        /* stages, and ranks of each; 0: one */
 } ls_decoding_options;
 
@@ -27,7 +31,8 @@ typedef struct ls_decoding {
   ls_session session; /* of the program for one token: what loads weights */
   ls_decoding_options options;
   const ls_program *const *stages[LS_MAX_PROGRAMS]; /* [pp] of each program */
-  int heads; /* the first of them have logits: of 1, 2, 4 ... tokens, of different sequences */
+  int heads; /* the first of them have logits: of one token of 1, 2, 4 ... sequences, or of all
+              * that are wanted in one go */
   int count; /* of the others nobody wants them: for all of a prompt but its last token */
   int64_t rows, sequences;
   ls_device device;

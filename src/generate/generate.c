@@ -1,36 +1,11 @@
 #include "generate/generate.h"
 
-#include <string.h>
-
 #include "comm/engine.h"
-#include "generate/decoder.h"
 #include "generate/ends.h"
+#include "generate/generator.h"
 #include "run/rank_threads.h"
 #include "session/agree.h"
 #include "store/adapters.h"
-
-/* One of those that the caches hold, and the request that it is of. */
-typedef struct sequence {
-  int32_t *ids; /* [rows] that the caches hold, those fed */
-  int64_t fed;
-  const ls_generate_request *request; /* NULL: none */
-  ls_arena *scratch;                  /* of its sampler */
-  ls_sampler *sampler;
-  int64_t made;
-  int32_t next; /* to be fed, with logits */
-  bool ended;
-  ls_generate_end end;
-} sequence;
-
-struct ls_generator {
-  ls_decoding *decoding;
-  ls_decoder *decoder;
-  ls_world *world; /* its own; NULL: a caller's */
-  sequence sequences[LS_MOST_SEQUENCES];
-  int64_t reused;            /* tokens by the last request */
-  ls_decoder_token *pending; /* of prompts, [sequences * rows] */
-  int64_t pending_count;
-};
 
 static ls_decoding_options decoding_options(const ls_generator_options *options, int ranks) {
   const int pp = options->pp > 1 && ranks > 1 ? options->pp : 1;
@@ -38,6 +13,7 @@ static ls_decoding_options decoding_options(const ls_generator_options *options,
                                .threads = options->threads,
                                .rows = options->rows,
                                .sequences = options->sequences,
+                               .ahead = options->ahead,
                                .pp = pp,
                                .tp = ranks / pp};
 }
@@ -51,12 +27,24 @@ ls_status ls_generator_bytes(ls_arena *arena, const ls_model_config *config,
   return LS_OK;
 }
 
+/* The first layers of a model, whose files have them all. */
+static ls_status cut_layers(ls_model_config *config, int64_t layers, ls_error *error) {
+  if (layers == 0) return LS_OK;
+  if (layers < 1 || layers > config->layers)
+    return ls_fail(error, LS_INPUT, "the first %lld layers: the model has %lld", (long long)layers,
+                   (long long)config->layers);
+  config->stored_layers = config->layers;
+  config->layers = layers;
+  return LS_OK;
+}
+
 static ls_status prepare(ls_arena *arena, const ls_generator_options *options, int ranks,
                          ls_decoding *decoding, ls_error *error) {
   ls_model_config config;
   const ls_decoding_options of = decoding_options(options, ranks);
   LS_TRY(ls_adapters_read(arena, options->folder, &config, error));
   LS_TRY(ls_ends_read(arena, options->folder, &config, error));
+  LS_TRY(cut_layers(&config, options->layers, error));
   return ls_decoding_compile(arena, &config, &of, decoding, error);
 }
 
@@ -88,7 +76,7 @@ ls_status ls_generator_create(ls_arena *arena, const ls_generator_options *optio
   return status;
 }
 
-static void forget(sequence *of) {
+static void forget(ls_sequence *of) {
   if (of->scratch) ls_arena_destroy(&of->scratch);
   of->request = NULL;
   of->sampler = NULL;
@@ -98,6 +86,7 @@ void ls_generator_destroy(ls_generator **generator) {
   ls_generator *self = *generator;
   if (!self) return;
   for (int s = 0; s < LS_MOST_SEQUENCES; s++) forget(&self->sequences[s]);
+  ls_draft_destroy(&self->draft);
   ls_decoder_destroy(&self->decoder);
   if (self->world) ls_world_destroy(&self->world);
   *generator = NULL;
@@ -141,6 +130,7 @@ static ls_status use_generator(ls_arena *arena, crew *self, ls_decoder *decoder,
   hold_sequences(arena, &generator);
   ls_status status = self->use(self->context, &generator, error);
   for (int s = 0; s < LS_MOST_SEQUENCES; s++) forget(&generator.sequences[s]);
+  ls_draft_destroy(&generator.draft);
   if (status == LS_OK) status = ls_decoder_dismiss(decoder, error);
   return status;
 }
@@ -175,6 +165,12 @@ ls_status ls_generator_run(ls_arena *arena, const ls_generator_options *options,
   return ls_rank_threads_run(world, work, self, error);
 }
 
+ls_status ls_generator_set_draft(ls_arena *arena, ls_generator *generator,
+                                 const ls_draft_options *options, ls_error *error) {
+  ls_draft_destroy(&generator->draft);
+  return ls_draft_create(arena, options, generator, &generator->draft, error);
+}
+
 const ls_model_config *ls_generator_config(const ls_generator *generator) {
   return &generator->decoding->session.config;
 }
@@ -195,7 +191,7 @@ void ls_generator_reset(ls_generator *generator) {
   generator->sequences[0].fed = 0;
 }
 
-static ls_status check_feed(const ls_generator *self, const sequence *of, const int32_t *ids,
+static ls_status check_feed(const ls_generator *self, const ls_sequence *of, const int32_t *ids,
                             int64_t count, ls_error *error) {
   const int64_t rows = self->decoding->rows, vocabulary = ls_generator_config(self)->vocabulary;
   if (count < 1) return ls_fail(error, LS_INPUT, "no tokens; expected at least one");
@@ -212,7 +208,7 @@ static ls_status check_feed(const ls_generator *self, const sequence *of, const 
 /* Those before the last are to be fed without logits, the last with them. */
 static ls_status add_tokens(ls_generator *self, int64_t which, const int32_t *ids, int64_t count,
                             ls_error *error) {
-  sequence *of = &self->sequences[which];
+  ls_sequence *of = &self->sequences[which];
   LS_TRY(check_feed(self, of, ids, count, error));
   for (int64_t i = 0; i < count - 1; i++)
     self->pending[self->pending_count++] =
@@ -221,18 +217,33 @@ static ls_status add_tokens(ls_generator *self, int64_t which, const int32_t *id
   return LS_OK;
 }
 
+ls_status ls_generator_follow(ls_generator *generator, int64_t which, const int32_t *ids,
+                              int64_t count, ls_error *error) {
+  ls_sequence *of = &generator->sequences[which];
+  int64_t same = 0;
+  while (same < of->fed && same + 1 < count && of->ids[same] == ids[same]) same++;
+  of->fed = same;
+  return add_tokens(generator, which, ids + same, count - same, error);
+}
+
 static ls_status run_program(ls_generator *self, int which, const ls_decoder_token *tokens,
                              int64_t count, const float **logits, ls_error *error) {
   LS_TRY(ls_decoder_run(self->decoder, which, tokens, count, logits, error));
   for (int64_t i = 0; i < count; i++) {
-    sequence *of = &self->sequences[tokens[i].sequence];
+    ls_sequence *of = &self->sequences[tokens[i].sequence];
     of->ids[tokens[i].position] = tokens[i].id;
     of->fed = tokens[i].position + 1;
   }
   return LS_OK;
 }
 
-static void end(sequence *of, ls_generate_end why) {
+ls_status ls_generator_run_tokens(ls_generator *generator, const ls_decoder_token *tokens,
+                                  int64_t count, const float **logits, ls_error *error) {
+  return run_program(generator, ls_decoding_head(generator->decoding, count), tokens, count, logits,
+                     error);
+}
+
+static void end(ls_sequence *of, ls_generate_end why) {
   of->ended = true;
   of->end = why;
 }
@@ -243,18 +254,17 @@ static bool has_enough(const ls_generate_request *request) {
 
 /* Whether all whose prompts are being fed had enough of it; asks each of them. */
 static bool all_have_enough(const ls_generator *self) {
-  const sequence *last = NULL;
+  const ls_sequence *last = NULL;
   bool all = true;
   for (int64_t i = 0; i < self->pending_count; i++) {
-    const sequence *of = &self->sequences[self->pending[i].sequence];
+    const ls_sequence *of = &self->sequences[self->pending[i].sequence];
     if (of != last) all &= has_enough(of->request);
     last = of;
   }
   return all;
 }
 
-/* Feeds what is pending, unless all that it is of have enough: these end. */
-static ls_status feed_pending(ls_generator *self, ls_error *error) {
+ls_status ls_generator_feed_pending(ls_generator *self, ls_error *error) {
   const float *none;
   for (int64_t done = 0; done < self->pending_count;) {
     if (all_have_enough(self)) break;
@@ -265,7 +275,7 @@ static ls_status feed_pending(ls_generator *self, ls_error *error) {
     done += tokens;
   }
   for (int64_t i = 0; i < self->pending_count; i++) {
-    sequence *of = &self->sequences[self->pending[i].sequence];
+    ls_sequence *of = &self->sequences[self->pending[i].sequence];
     if (self->pending[i].position >= of->fed) end(of, LS_GENERATE_ENOUGH);
   }
   self->pending_count = 0;
@@ -274,11 +284,11 @@ static ls_status feed_pending(ls_generator *self, ls_error *error) {
 
 ls_status ls_generator_feed(ls_generator *generator, const int32_t *ids, int64_t count,
                             const float **logits, ls_error *error) {
-  sequence *of = &generator->sequences[0];
+  ls_sequence *of = &generator->sequences[0];
   forget(of);
   generator->pending_count = 0;
   LS_TRY(add_tokens(generator, 0, ids, count, error));
-  LS_TRY(feed_pending(generator, error));
+  LS_TRY(ls_generator_feed_pending(generator, error));
   return run_program(generator, 0, &(ls_decoder_token){of->next, (int32_t)of->fed, 0}, 1, logits,
                      error);
 }
@@ -292,22 +302,10 @@ static bool ends_text(const ls_model_config *config, const ls_generate_request *
   return false;
 }
 
-/* Goes back to where the prompt and what is cached part; the last token is always computed, since
- * its logits are asked for. */
-static void keep_common(ls_generator *self, sequence *of) {
-  const ls_generate_request *request = of->request;
-  int64_t same = 0;
-  while (same < of->fed && same + 1 < request->prompt_count &&
-         of->ids[same] == request->prompt[same])
-    same++;
-  of->fed = request->continues ? same : 0;
-  self->reused = of->fed;
-}
-
 /* Takes up a request. */
 static ls_status begin(ls_generator *self, int64_t which, const ls_generate_request *request,
                        ls_error *error) {
-  sequence *of = &self->sequences[which];
+  ls_sequence *of = &self->sequences[which];
   forget(of);
   of->request = request;
   of->made = 0;
@@ -316,20 +314,29 @@ static ls_status begin(ls_generator *self, int64_t which, const ls_generate_requ
   of->sampler = ls_sampler_create(of->scratch, (int32_t)ls_generator_config(self)->vocabulary,
                                   &request->sampling);
   if (request->begins) LS_TRY(request->begins(request->context, error));
-  keep_common(self, of);
-  return add_tokens(self, which, request->prompt + of->fed, request->prompt_count - of->fed, error);
+  if (!request->continues) {
+    of->fed = 0;
+    if (self->draft) ls_draft_forget(self->draft, which);
+  }
+  of->drafted = (ls_drafted){0};
+  LS_TRY(ls_generator_follow(self, which, request->prompt, request->prompt_count, error));
+  self->reused = of->fed;
+  return LS_OK;
 }
 
-/* The token after those fed, by their logits. */
-static ls_status take_token(ls_generator *self, sequence *of, const float *logits,
-                            ls_error *error) {
+/* The token after those fed, by their logits; *kept: it is the next of those drafted. */
+static ls_status choose(ls_sequence *of, const float *logits, int64_t number, int32_t *id,
+                        bool *kept, ls_error *error) {
+  const ls_drafted *drafted = &of->drafted;
+  const uint64_t index = (uint64_t)of->fed;
+  *kept = false;
+  if (number >= drafted->count) return ls_sampler_next(of->sampler, logits, index, id, error);
+  return ls_sampler_verify(of->sampler, logits, index, drafted->ids[number],
+                           drafted->sure ? NULL : &drafted->chances[number], id, kept, error);
+}
+
+static ls_status take_token(ls_generator *self, ls_sequence *of, int32_t id, ls_error *error) {
   const ls_generate_request *request = of->request;
-  int32_t id;
-  if (of->made == request->most) {
-    end(of, LS_GENERATE_ALL);
-    return LS_OK;
-  }
-  LS_TRY(ls_sampler_next(of->sampler, logits, (uint64_t)of->fed, &id, error));
   if (ends_text(ls_generator_config(self), request, id)) {
     end(of, LS_GENERATE_END_ID);
     return LS_OK;
@@ -345,26 +352,58 @@ static ls_status take_token(ls_generator *self, sequence *of, const float *logit
   return LS_OK;
 }
 
-/* One token of each sequence that has a request. */
+/* The tokens that a round gives: what was drafted as far as it is kept, and one more. Behind it the
+ * caches hold what is not of the text: they are gone back. */
+static ls_status take_round(ls_generator *self, ls_sequence *of, const float *logits,
+                            ls_error *error) {
+  ls_draft_counts *counts = of->request->drafts;
+  const int64_t drafted = of->drafted.count;
+  of->fed -= drafted;
+  if (of->made == of->request->most) {
+    end(of, LS_GENERATE_ALL);
+    return LS_OK;
+  }
+  bool kept = true;
+  for (int64_t i = 0; kept && !of->ended; i++) {
+    int32_t id;
+    of->fed += i > 0;
+    LS_TRY(choose(of, logits + i * ls_generator_config(self)->vocabulary, i, &id, &kept, error));
+    if (counts) counts->kept += kept;
+    LS_TRY(take_token(self, of, id, error));
+  }
+  if (!counts) return LS_OK;
+  counts->rounds++;
+  counts->drafted += drafted;
+  return LS_OK;
+}
+
+/* A round of each sequence that has a request: its next token and what is drafted behind it. */
 static ls_status decode(ls_generator *self, ls_error *error) {
-  ls_decoder_token tokens[LS_MOST_SEQUENCES];
+  ls_decoder_token tokens[LS_MOST_SEQUENCES * (1 + LS_MOST_DRAFTED)];
   int64_t count = 0;
+  if (self->draft) LS_TRY(ls_draft_propose(self->draft, self, error));
   for (int64_t s = 0; s < self->decoding->sequences; s++) {
-    const sequence *of = &self->sequences[s];
-    if (of->request && !of->ended)
-      tokens[count++] = (ls_decoder_token){of->next, (int32_t)of->fed, (int32_t)s};
+    const ls_sequence *of = &self->sequences[s];
+    if (!of->request || of->ended) continue;
+    tokens[count++] = (ls_decoder_token){of->next, (int32_t)of->fed, (int32_t)s};
+    for (int64_t i = 0; i < of->drafted.count; i++)
+      tokens[count++] =
+          (ls_decoder_token){of->drafted.ids[i], (int32_t)(of->fed + 1 + i), (int32_t)s};
   }
   if (count == 0) return LS_OK;
   const float *logits;
-  LS_TRY(run_program(self, ls_decoding_head(self->decoding, count), tokens, count, &logits, error));
-  for (int64_t i = 0; i < count; i++)
-    LS_TRY(take_token(self, &self->sequences[tokens[i].sequence],
-                      logits + i * ls_generator_config(self)->vocabulary, error));
+  LS_TRY(ls_generator_run_tokens(self, tokens, count, &logits, error));
+  for (int64_t i = 0; i < count;) {
+    ls_sequence *of = &self->sequences[tokens[i].sequence];
+    const float *row = logits + i * ls_generator_config(self)->vocabulary;
+    i += 1 + of->drafted.count;
+    LS_TRY(take_round(self, of, row, error));
+  }
   return LS_OK;
 }
 
 /* Hands out what has ended: its place is free. */
-static ls_status finish(sequence *of, ls_error *error) {
+static ls_status finish(ls_sequence *of, ls_error *error) {
   const ls_generate_request *request = of->request;
   forget(of);
   return request->done ? request->done(request->context, of->end, error) : LS_OK;
@@ -372,7 +411,7 @@ static ls_status finish(sequence *of, ls_error *error) {
 
 ls_status ls_generate_all(ls_generator *generator, const ls_generate_request *requests, int count,
                           ls_error *error) {
-  sequence *sequences = generator->sequences;
+  ls_sequence *sequences = generator->sequences;
   const int64_t places = generator->decoding->sequences;
   int begun = 0;
   for (int r = 0; r < count; r++) LS_TRY(ls_sampling_check(&requests[r].sampling, error));
@@ -382,7 +421,7 @@ ls_status ls_generate_all(ls_generator *generator, const ls_generate_request *re
     for (int64_t s = 0; s < places; s++)
       if (!sequences[s].request && begun < count)
         LS_TRY(begin(generator, s, &requests[begun++], error));
-    LS_TRY(feed_pending(generator, error)); /* prompts of all that begin, together */
+    LS_TRY(ls_generator_feed_pending(generator, error)); /* prompts of all that begin, together */
     LS_TRY(decode(generator, error));
     for (int64_t s = 0; s < places; s++) {
       if (!sequences[s].request || !sequences[s].ended) continue;

@@ -26,6 +26,8 @@ typedef struct ls_generator_options {
   int threads;        /* of the kernels; 0: what suits the model */
   int64_t rows;       /* the most tokens that are ever fed: cut at the model's positions */
   int64_t sequences;  /* that are decoded at once, at most LS_MOST_SEQUENCES; 0: one */
+  int64_t layers;     /* of the model, its first; 0: all */
+  int64_t ahead;      /* tokens of a draft that are verified at once, at most LS_MOST_DRAFTED */
   int pp;             /* stages that ls_generator_run cuts the layers over; 0: one */
 } ls_generator_options;
 
@@ -54,6 +56,27 @@ LS_CHECKED ls_status ls_generator_create(ls_arena *arena, const ls_generator_opt
 void ls_generator_destroy(ls_generator **generator);
 
 const ls_model_config *ls_generator_config(const ls_generator *generator);
+
+/* What drafts tokens that the generator's model then verifies, several in one go: a smaller model,
+ * or the text so far. */
+typedef struct ls_draft_options {
+  const char *folder; /* of the model; NULL: what stood in the text behind the same tokens before */
+  int64_t layers;     /* of that model, its first; 0: all */
+  int64_t tokens;     /* at once: at most the generator's `ahead` */
+} ls_draft_options;
+
+/* What became of a draft. */
+typedef struct ls_draft_counts {
+  int64_t rounds, drafted, kept; /* kept: that the model would have chosen, too */
+} ls_draft_counts;
+
+/* From now on texts are drafted: the same where the likeliest token is taken, as far as rounding
+ * does not depend on how many tokens are computed at once, and of the same chances where tokens are
+ * sampled. The draft runs on the calling thread's device alone, of the generator's rows, sequences,
+ * type and threads, and ends with the generator. Its ids are the generator's: ids that one of them
+ * has no row for are never drafted. Errors: as ls_generator_create. */
+LS_CHECKED ls_status ls_generator_set_draft(ls_arena *arena, ls_generator *generator,
+                                            const ls_draft_options *options, ls_error *error);
 
 /* Tokens of a sequence that can be fed in all, and sequences at once. */
 int64_t ls_generator_rows(const ls_generator *generator);
@@ -89,6 +112,7 @@ typedef struct ls_generate_request {
   /* Of several: the request is taken up, and is done. NULL: nobody is told. */
   ls_status (*begins)(void *context, ls_error *error);
   ls_status (*done)(void *context, ls_generate_end end, ls_error *error);
+  ls_draft_counts *drafts; /* counted up; NULL: nobody asks */
   void *context;
 } ls_generate_request;
 

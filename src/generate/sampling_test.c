@@ -144,6 +144,84 @@ static void the_seed_and_the_place_decide(void **state) {
   assert_true(differ > 50);
 }
 
+/* Chi-square of the tokens that are handed out, which have the first row's chances whatever the
+ * second one drafted; *kept of DRAWS. Seeds are fixed: nothing is left to luck. */
+static double drafted_chi_square(const ls_sampling *sampling, const float *logits,
+                                 const float *others, bool sure, const double *chances, int *kept) {
+  ls_sampler *sampler = ls_sampler_create(arena, V, sampling);
+  ls_chances drafts = {0};
+  int counts[V] = {0};
+  double sum = 0;
+  *kept = 0;
+  for (uint64_t i = 0; i < DRAWS; i++) {
+    int32_t drafted = (int32_t)(i % 2), id;
+    bool same;
+    if (!sure)
+      assert_int_equal(ls_sampler_draft(sampler, arena, others, i, &drafted, &drafts, NULL), LS_OK);
+    assert_int_equal(
+        ls_sampler_verify(sampler, logits, i, drafted, sure ? NULL : &drafts, &id, &same, NULL),
+        LS_OK);
+    assert_true(!same || id == drafted);
+    *kept += same;
+    counts[id]++;
+  }
+  for (int i = 0; i < V; i++) {
+    const double expected = DRAWS * chances[i];
+    if (expected == 0) assert_int_equal(counts[i], 0);
+    if (expected > 0) sum += (counts[i] - expected) * (counts[i] - expected) / expected;
+  }
+  return sum;
+}
+
+static void what_is_drafted_changes_no_chance(void **state) {
+  (void)state;
+  enum { CASES = 5 };
+  float logits[V], others[V];
+  double halves[V] = {0}, all = 0;
+  logits_of(1, logits);
+  for (int i = 0; i < V; i++) others[i] = logits[(i + 2) % V] / 2; /* one is impossible, too */
+  for (int i = 0; i < V; i++) all += probability[i];
+  for (int i = 0; i < V; i++) halves[i] = probability[i] / all;
+  const double three[V] = {0, 4 / 7., 0, 1 / 7., 0, 2 / 7., 0, 0};
+  const double two[V] = {0, 2 / 3., 0, 0, 0, 1 / 3., 0, 0};
+  const struct {
+    ls_sampling sampling;
+    const double *chances;
+    bool sure, same;
+  } cases[CASES] = {{{.temperature = 1, .seed = 1}, halves, false, false},
+                    {{.temperature = 1, .seed = 2}, halves, true, false},
+                    {{.temperature = 1, .seed = 3}, halves, false, true},
+                    {{.temperature = 1, .seed = 4, .top_k = 3}, three, false, false},
+                    {{.temperature = 1, .seed = 5, .top_p = 0.7}, two, false, false}};
+  for (int c = 0; c < CASES; c++) {
+    int kept;
+    const double found =
+        drafted_chi_square(&cases[c].sampling, logits, cases[c].same ? logits : others,
+                           cases[c].sure, cases[c].chances, &kept);
+    print_message("case %d: chi-square %.1f, %d of %d kept\n", c, found, kept, DRAWS);
+    assert_true(found < 20); /* of 6 degrees: once in 400 */
+    assert_true(cases[c].same ? kept == DRAWS : kept < DRAWS);
+  }
+}
+
+static void a_draft_of_the_likeliest_is_kept_where_it_is_right(void **state) {
+  (void)state;
+  float logits[V];
+  ls_sampler *sampler = ls_sampler_create(arena, V, &(ls_sampling){0});
+  ls_chances drafts = {0};
+  int32_t id;
+  bool kept;
+  logits_of(1, logits);
+  assert_int_equal(ls_sampler_draft(sampler, arena, logits, 4, &id, &drafts, NULL), LS_OK);
+  assert_int_equal(id, 1);
+  for (int32_t drafted = 0; drafted < V; drafted++) {
+    assert_int_equal(ls_sampler_verify(sampler, logits, 4, drafted, &drafts, &id, &kept, NULL),
+                     LS_OK);
+    assert_int_equal(id, 1);
+    assert_int_equal(kept, drafted == 1);
+  }
+}
+
 static void broken_logits_and_settings_are_refused(void **state) {
   (void)state;
   ls_error error = {0};
@@ -171,6 +249,8 @@ int main(void) {
       cmocka_unit_test(top_k_keeps_the_k_largest),
       cmocka_unit_test(top_p_keeps_the_fewest_that_hold_p),
       cmocka_unit_test(the_seed_and_the_place_decide),
+      cmocka_unit_test(what_is_drafted_changes_no_chance),
+      cmocka_unit_test(a_draft_of_the_likeliest_is_kept_where_it_is_right),
       cmocka_unit_test(broken_logits_and_settings_are_refused),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -100,6 +100,7 @@ ls_generate_request ls_text_writer_request(ls_text_writer *writer, const ls_prom
                                .end_count = writer->answers && writer->end.id >= 0,
                                .enough = has_enough,
                                .token = put_token,
+                               .drafts = &writer->drafts,
                                .context = writer};
 }
 

@@ -28,6 +28,7 @@ typedef struct ls_text_writer {
   size_t held; /* bytes of the text that ends an answer which are there and not yet written */
   bool ended;  /* all of them */
   int64_t tokens, prompt_tokens, reused;
+  ls_draft_counts drafts;
   double begin, first, last; /* s: when it began, and when the tokens were there */
 } ls_text_writer;
 

@@ -135,6 +135,7 @@ typedef struct ls_model_config {
 #define LS_MODEL_FIELD(type, name, words) type name;
   LS_MODEL_NUMBERS(LS_MODEL_FIELD)
 #undef LS_MODEL_FIELD
+  int64_t stored_layers;      /* that its files have, its own first; 0: its own */
   const uint8_t *layer_kinds; /* by layer; NULL: every layer has the window, if there is one */
   const double *rope_short, *rope_long; /* longrope: by pair of columns */
   double initializer_range;

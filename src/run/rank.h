@@ -22,7 +22,7 @@
 
 typedef struct ls_rank ls_rank;
 
-enum { LS_MAX_PROGRAMS = 16 };
+enum { LS_MAX_PROGRAMS = 24 };
 
 typedef struct ls_rank_options {
   const ls_program *const *programs; /* of the rank's stage; borrowed until it is destroyed */

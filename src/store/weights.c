@@ -158,34 +158,6 @@ static bool is_used(const ls_weights *weights, const ls_stored_tensor *tensor) {
   return false;
 }
 
-/* Every tensor of the file is a parameter's, a known buffer, or a head that is tied. */
-static ls_status check_others(const name_search *search, const ls_weights *weights,
-                              ls_error *error) {
-  const ls_weight_plan *plan = &weights->plan;
-  const size_t prefix = strlen(search->prefix);
-  const int count = ls_safetensors_count(search->file);
-  for (int i = 0; i < count; i++) {
-    const ls_stored_tensor *tensor = ls_safetensors_at(search->file, i);
-    if (strncmp(tensor->name, search->prefix, prefix) != 0 || is_used(weights, tensor)) continue;
-    const char *name = tensor->name + prefix;
-    if (ls_weight_ignored(plan, name)) continue;
-    const bool has_head = search->kind != LS_WEIGHTS_ADAPTERS && plan->tied_head;
-    if (has_head && strcmp(name, plan->tied_head) == 0) {
-      LS_TRY(check_tied_head(search, weights, tensor, error));
-      continue;
-    }
-    return ls_fail(error, LS_INPUT, "%s: %.100s is no tensor of a %s model of this config.json",
-                   tensor->file, tensor->name, plan->family);
-  }
-  return LS_OK;
-}
-
-static ls_status match(const name_search *search, const ls_graph *graph, ls_weights *weights,
-                       ls_error *error) {
-  LS_TRY(find_all(search, graph, weights, error));
-  return check_others(search, weights, error);
-}
-
 /* Whether the file has every tensor that is meant. */
 static bool has_all(const name_search *search, const ls_weight_plan *plan) {
   for (int i = 0; i < plan->count; i++)
@@ -206,6 +178,57 @@ static ls_status choose_plan(const name_search *search, const ls_model_config *c
   return LS_OK;
 }
 
+/* The plan of all layers that the files have; empty where they have no more than the model. */
+static ls_status plan_stored(const name_search *search, const ls_model_config *config,
+                             ls_weight_plan *plan, ls_error *error) {
+  const ls_build_options one = {.mode = LS_MODEL_FORWARD, .tokens = 1, .sequence = 1};
+  ls_model_config stored = *config;
+  ls_graph *graph;
+  *plan = (ls_weight_plan){0};
+  if (config->stored_layers <= config->layers) return LS_OK;
+  stored.layers = config->stored_layers;
+  LS_TRY(ls_model_build(search->arena, &stored, &one, &graph, error));
+  return choose_plan(search, &stored, graph, plan, error);
+}
+
+static bool is_planned(const ls_weight_plan *plan, const char *name) {
+  for (int i = 0; i < plan->count; i++)
+    if (strcmp(plan->tensors[i].name, name) == 0 || strcmp(plan->tensors[i].plain, name) == 0)
+      return true;
+  return false;
+}
+
+/* Every tensor of the file is a parameter's, a known buffer, a head that is tied, or of a layer
+ * that is left out. */
+static ls_status check_others(const name_search *search, const ls_model_config *config,
+                              const ls_weights *weights, ls_error *error) {
+  ls_weight_plan stored;
+  LS_TRY(plan_stored(search, config, &stored, error));
+  const ls_weight_plan *plan = &weights->plan;
+  const size_t prefix = strlen(search->prefix);
+  const int count = ls_safetensors_count(search->file);
+  for (int i = 0; i < count; i++) {
+    const ls_stored_tensor *tensor = ls_safetensors_at(search->file, i);
+    if (strncmp(tensor->name, search->prefix, prefix) != 0 || is_used(weights, tensor)) continue;
+    const char *name = tensor->name + prefix;
+    if (ls_weight_ignored(plan, name) || is_planned(&stored, name)) continue;
+    const bool has_head = search->kind != LS_WEIGHTS_ADAPTERS && plan->tied_head;
+    if (has_head && strcmp(name, plan->tied_head) == 0) {
+      LS_TRY(check_tied_head(search, weights, tensor, error));
+      continue;
+    }
+    return ls_fail(error, LS_INPUT, "%s: %.100s is no tensor of a %s model of this config.json",
+                   tensor->file, tensor->name, plan->family);
+  }
+  return LS_OK;
+}
+
+static ls_status match(const name_search *search, const ls_model_config *config,
+                       const ls_graph *graph, ls_weights *weights, ls_error *error) {
+  LS_TRY(find_all(search, graph, weights, error));
+  return check_others(search, config, weights, error);
+}
+
 ls_status ls_weights_open(ls_arena *arena, const ls_model_config *config, const ls_graph *graph,
                           const ls_weights_source *source, ls_weights **weights, ls_error *error) {
   ls_weights *opened = LS_NEW(arena, ls_weights);
@@ -221,7 +244,7 @@ ls_status ls_weights_open(ls_arena *arena, const ls_model_config *config, const 
   ls_status status = choose_plan(&search, config, graph, &opened->plan, error);
   if (status == LS_OK) {
     opened->tensors = LS_NEW_ARRAY(arena, const ls_stored_tensor *, opened->plan.count);
-    status = match(&search, graph, opened, error);
+    status = match(&search, config, graph, opened, error);
   }
   if (status != LS_OK) {
     ls_safetensors_close(&opened->file);
