@@ -346,3 +346,11 @@ ls_status ls_export(const ls_export_options *options, ls_export_report *report, 
   ls_arena_destroy(&self.arena);
   return status;
 }
+
+ls_status ls_export_companions(ls_arena *arena, const char *from, const char *to, ls_error *error) {
+  ls_export_report report = {0};
+  exporter self = {.arena = arena, .folder = from, .aside = to, .report = &report};
+  LS_TRY(
+      copy_files(&self, tokenizer_files, sizeof tokenizer_files / sizeof *tokenizer_files, error));
+  return copy_files(&self, other_files, sizeof other_files / sizeof *other_files, error);
+}

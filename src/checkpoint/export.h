@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "lockstep/dtype.h"
 #include "lockstep/status.h"
 
@@ -42,5 +43,10 @@ typedef struct ls_export_report {
  * that weights have; LS_FAILED where it cannot be written. Nothing is left behind then. */
 LS_CHECKED ls_status ls_export(const ls_export_options *options, ls_export_report *report,
                                ls_error *error);
+
+/* Copies what stands beside a model's weights, but for its config.json: the tokenizer's files and
+ * what generating is told. */
+LS_CHECKED ls_status ls_export_companions(ls_arena *arena, const char *from, const char *to,
+                                          ls_error *error);
 
 #endif

@@ -18,6 +18,7 @@ int ls_command_check(int count, char **words);
 int ls_command_verify(int count, char **words);
 int ls_command_evaluate(int count, char **words);
 int ls_command_generate(int count, char **words);
+int ls_command_draft(int count, char **words);
 int ls_command_export(int count, char **words);
 int ls_command_inspect(int count, char **words);
 int ls_command_tokenize(int count, char **words);

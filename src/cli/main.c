@@ -24,6 +24,7 @@ static const command commands[] = {
      ls_command_verify},
     {"evaluate", "loss and perplexity of a model on a text, on any layout", ls_command_evaluate},
     {"generate", "sample text from a checkpoint", ls_command_generate},
+    {"draft", "a smaller model beside a large one, to tune on or to draft", ls_command_draft},
     {"plan", "which layout, how fast, how much memory, what money", ls_command_plan},
     {"bench", "measure this machine, or where the time of a model's step goes", ls_command_bench},
     {"doctor",
