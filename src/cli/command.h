@@ -23,6 +23,7 @@ int ls_command_export(int count, char **words);
 int ls_command_inspect(int count, char **words);
 int ls_command_tokenize(int count, char **words);
 int ls_command_tokenizer(int count, char **words);
+int ls_command_sweep(int count, char **words);
 int ls_command_plot(int count, char **words);
 int ls_command_cache(int count, char **words);
 int ls_command_simulate(int count, char **words);

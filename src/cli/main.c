@@ -39,6 +39,7 @@ static const command commands[] = {
     {"models", "shapes that are built in, by name", ls_command_models},
     {"plot", "loss, gradient norm, learning rate and speed of runs as one picture",
      ls_command_plot},
+    {"sweep", "a run for each value of a key, and which was the best", ls_command_sweep},
     {"cache", "token files kept for later runs: list them, clear them", ls_command_cache},
     {"watch", "the live page of a run", NULL},
 };

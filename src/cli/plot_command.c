@@ -7,8 +7,8 @@
 #include "base/file.h"
 #include "base/written_file.h"
 #include "cli/command.h"
+#include "cli/plot.h"
 #include "text/number.h"
-#include "train/metrics_read.h"
 #include "watch/curves.h"
 
 static const char help[] =
@@ -28,6 +28,9 @@ static const char help[] =
     "examples:\n"
     "  lockstep plot runs/quickstart\n"
     "  lockstep plot runs/lr-1e-4 runs/lr-3e-4 -o lr.svg --x tokens\n";
+
+/* Of the moving average. */
+static const double usual_weight = 0.9;
 
 typedef struct request {
   const char *picture, *csv, *over, *smooth;
@@ -187,7 +190,7 @@ static int by_value(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static double median_speed(ls_arena *arena, const ls_metrics_rows *rows) {
+double ls_plot_median_speed(ls_arena *arena, const ls_metrics_rows *rows) {
   double *speeds = LS_NEW_ARRAY(arena, double, rows->count);
   int count = 0;
   for (int i = 0; i < rows->count; i++)
@@ -212,7 +215,19 @@ static void print_standing(ls_arena *arena, const plotted_run *run, int width) {
                                 : "-";
   printf("%-*s  %8lld  %12lld  %9.4f  %-22s  %10.1f  %7.2f\n", width, run->name,
          (long long)last->step, (long long)last->tokens, last->loss, validation,
-         median_speed(arena, rows), seconds / 3600);
+         ls_plot_median_speed(arena, rows), seconds / 3600);
+}
+
+ls_status ls_plot_runs(ls_arena *arena, const char *const *folders, int count, const char *picture,
+                       ls_error *error) {
+  const request asked = {.picture = picture, .over = "step", .weight = usual_weight};
+  plotted_runs runs = {0};
+  for (int f = 0; f < count; f++) {
+    plotted_run *run = LS_APPEND(arena, &runs);
+    LS_TRY(open_run(arena, folders[f], run, error));
+    set_x(arena, asked.over, run);
+  }
+  return draw(arena, &asked, &runs, error);
 }
 
 static ls_status take_flags(const ls_words *words, request *asked, ls_error *error) {
@@ -226,7 +241,7 @@ static ls_status take_flags(const ls_words *words, request *asked, ls_error *err
       strcmp(asked->over, "hours") != 0)
     return ls_fail(error, LS_INPUT, "--x: found \"%s\"; expected step, tokens or hours",
                    asked->over);
-  asked->weight = 0.9;
+  asked->weight = usual_weight;
   if (asked->smooth) {
     char *end;
     asked->weight = strtod(asked->smooth, &end);
