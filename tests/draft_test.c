@@ -206,7 +206,7 @@ static ls_status done_nothing(void *context, int32_t id, ls_error *unused) {
   return LS_OK;
 }
 
-enum { TOP = 3, PLACES = 3, OUTCOMES = 27, SEEDS = 3000 };
+enum { TOP = 3, PLACES = 3, OUTCOMES = 27, SEEDS = 2000 };
 
 /* Chances of the three likeliest of a row at this temperature, likeliest first. */
 static void three_likeliest(const float *logits, double temperature, int32_t ids[TOP],
@@ -285,7 +285,7 @@ static void find_prompt(ls_generator *generator, int32_t prompt[5]) {
   fail_msg("no such prompt");
 }
 
-/* Seeds 1 to 3000: nothing here is left to luck. A draft of other chances would show at once: the
+/* Seeds 1 to 2000: nothing here is left to luck. A draft of other chances would show at once: the
  * statistic of its own texts is told beside. */
 static void sampled_texts_have_the_models_chances(void **state) {
   (void)state;

@@ -28,7 +28,8 @@ static int64_t find_before(const int32_t *ids, int64_t count, int64_t length) {
   return -1;
 }
 
-/* What stood behind the longest end of the text that is in it before. */
+/* What stood behind the longest end of the text that is in it before; and behind the text's end
+ * what is proposed itself, so that what repeats goes on. */
 static void propose_again(const ls_sequence *of, int64_t most, ls_drafted *drafted) {
   const int64_t count = of->fed + 1;
   int64_t at = -1, length = LONGEST_MATCH;
@@ -36,8 +37,8 @@ static void propose_again(const ls_sequence *of, int64_t most, ls_drafted *draft
   for (; length >= SHORTEST_MATCH && at < 0; length -= at < 0)
     if (length < count) at = find_before(of->ids, count, length);
   if (at < 0) return;
-  for (at += length; drafted->count < most && at < count; at++)
-    drafted->ids[drafted->count++] = of->ids[at];
+  for (at += length; drafted->count < most; at++)
+    drafted->ids[drafted->count++] = at < count ? of->ids[at] : drafted->ids[at - count];
 }
 
 /* Of a model: sequences that it drafts for. */
