@@ -45,6 +45,8 @@ words=$(sed -n 's/^go on with it: lockstep //p' "$work/table")
 "$lockstep" $words >"$work/log" 2>&1 || fail "$words: $(cat "$work/log")"
 sweep train.lr=1e-4,1e-2 mesh.tp=1,3 --retry >/dev/null || fail "$(cat "$work/errors")"
 [ "$(grep -c ', before' "$work/errors")" -eq 2 ] || fail "--retry: $(cat "$work/errors")"
+sweep train.lr=1e-4,1e-2 mesh.tp=1,3 train.steps=13 >"$work/table" || fail "$(cat "$work/errors")"
+[ "$(grep -c '^train.lr=1e-[24],mesh.tp=1 *13 ' "$work/table")" -eq 2 ] || fail "more steps: $(cat "$work/table")"
 [ "$("$lockstep" sweep "$work/run.yaml" train.lr=1e-4,1e-3,1e-2 train.batch=4,8 recompute='[swiglu,rmsnorm]' --plan | wc -l)" -eq 6 ] || fail "--plan"
 
 # A signal stops it, and the run saves its state.
