@@ -163,7 +163,42 @@ static int64_t left_out(const ls_dataset *dataset) {
   return tokens;
 }
 
+/* Of a classifier: texts in place of tokens. */
+static void print_classified(const evaluated *self, double seconds) {
+  const ls_evaluation *found = &self->found;
+  int64_t dropped = 0, cut = 0;
+  for (int m = 0; m < self->dataset->evaluation.mix_count; m++) {
+    const ls_packing *packing = self->dataset->evaluation.mix[m].packing;
+    dropped += packing->dropped;
+    cut += packing->cut;
+  }
+  const double rate = (double)found->tokens / seconds;
+  if (!self->asked->json) {
+    printf("loss %.4f, accuracy %.2f%%: %lld of %lld texts told right; %.1f a second", found->loss,
+           100 * found->accuracy, (long long)found->correct, (long long)found->tokens, rate);
+    if (found->batches < ls_order_batches(&self->dataset->evaluation))
+      printf("; %lld of %lld batches", (long long)found->batches,
+             (long long)ls_order_batches(&self->dataset->evaluation));
+    if (dropped) printf("; %lld too long, dropped", (long long)dropped);
+    if (cut) printf("; %lld too long, cut", (long long)cut);
+    putchar('\n');
+    return;
+  }
+  json_t *root = json_pack("{s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "loss", found->loss,
+                           "accuracy", found->accuracy, "correct", (json_int_t)found->correct,
+                           "examples", (json_int_t)found->tokens, "dropped", (json_int_t)dropped,
+                           "cut", (json_int_t)cut, "batches", (json_int_t)found->batches, "seconds",
+                           seconds, "examples_per_second", rate);
+  if (root) json_dumpf(root, stdout, 0);
+  putchar('\n');
+  json_decref(root);
+}
+
 static void print_found(const evaluated *self, double seconds) {
+  if (self->dataset->labelled) {
+    print_classified(self, seconds);
+    return;
+  }
   const ls_evaluation *found = &self->found;
   const double perplexity = exp(found->loss), rate = (double)found->tokens / seconds;
   const int64_t rest = left_out(self->dataset);
@@ -196,8 +231,10 @@ static ls_status evaluate_in_world(evaluated *self, ls_error *error) {
   if (self->progress) ls_progress_end(self->progress);
   LS_TRY(status);
   if (isnan(self->found.loss))
-    return ls_fail(error, LS_INPUT, "%s: no token has a label: each document is of one token alone",
-                   ls_run_file_where(self->run, "data.text"));
+    return ls_fail(error, LS_INPUT, "%s: no token has a label: %s",
+                   ls_run_file_where(self->run, "data.text"),
+                   self->dataset->labelled ? "every text is too long for data.seq_len"
+                                           : "each document is of one token alone");
   if (speaks) print_found(self, ls_now_s() - self->begin_s);
   return LS_OK;
 }

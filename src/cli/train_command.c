@@ -13,6 +13,7 @@
 #include "session/agree.h"
 #include "session/fit.h"
 #include "session/offload_room.h"
+#include "text/quote.h"
 #include "train/loop.h"
 #include "watch/progress.h"
 
@@ -61,9 +62,25 @@ typedef struct printer {
   const char *gpus; /* said of them; NULL: nothing */
 } printer;
 
+/* "texts of 3 classes (neg, neu, pos): 231 examples in 80 sequences of 40960 tokens" */
+static const char *describe_texts(ls_arena *arena, const ls_run_classes *classes,
+                                  const ls_packing *all) {
+  const char *names = "";
+  int64_t c = 0;
+  for (; c < classes->count && strlen(names) < 60; c++) {
+    char shown[LS_QUOTE_BYTES];
+    ls_quote(shown, classes->names[c], strlen(classes->names[c]));
+    names = ls_arena_printf(arena, "%s%s%s", names, c ? ", " : "", shown);
+  }
+  return ls_arena_printf(arena, "texts of %lld classes (%s%s): %lld examples in %lld sequences",
+                         (long long)classes->count, names, c < classes->count ? ", ..." : "",
+                         (long long)all->examples, (long long)all->row_count);
+}
+
 /* Also of pairs.
  * "chats: 231 examples in 80 sequences; 20480 of 40960 tokens are trained; 2 too long, dropped" */
-static const char *describe_chats(ls_arena *arena, const ls_dataset *dataset) {
+static const char *describe_chats(ls_arena *arena, const ls_dataset *dataset,
+                                  const ls_run_classes *classes) {
   ls_packing all = {0};
   for (int m = 0; m < dataset->training.mix_count; m++) {
     const ls_packing *each = dataset->training.mix[m].packing;
@@ -79,6 +96,7 @@ static const char *describe_chats(ls_arena *arena, const ls_dataset *dataset) {
       ls_arena_printf(arena, "%s: %lld examples in %lld sequences; %lld of %lld tokens are trained",
                       dataset->pairs ? "pairs of answers" : "chats", (long long)all.examples,
                       (long long)all.row_count, (long long)all.trained, (long long)all.tokens);
+  if (dataset->labelled) text = describe_texts(arena, classes, &all);
   if (all.dropped)
     text = ls_arena_printf(arena, "%s; %lld too long, dropped", text, (long long)all.dropped);
   if (all.cut) text = ls_arena_printf(arena, "%s; %lld too long, cut", text, (long long)all.cut);
@@ -137,7 +155,8 @@ static void describe(const ls_session *session, const ls_dataset *dataset,
   fprintf(stderr, "tokenizer %s, %d ids; %lld training tokens %s\n", tokenizer->name,
           (int)tokenizer->vocabulary, (long long)dataset->training_tokens,
           describe_data(session->arena, dataset));
-  if (dataset->chats) fprintf(stderr, "%s\n", describe_chats(session->arena, dataset));
+  if (dataset->chats)
+    fprintf(stderr, "%s\n", describe_chats(session->arena, dataset, &session->run->classes));
   const int64_t frozen = ls_graph_frozen(session->graph);
   if (frozen > 0)
     fprintf(stderr, "frozen: %.2f M parameters, which stay as they are\n", (double)frozen / 1e6);
@@ -189,8 +208,14 @@ static void print_peak(void *context, const ls_peak *peak) {
                    1e-9 * peak->usual);
 }
 
-/* That of pairs is of no token. */
-static void note_validation(const printer *self, int64_t step, double loss, const char *end) {
+/* That of pairs is of no token, nor is that of texts, whose share told right (0 to 1) is said. */
+static void note_validation(const printer *self, int64_t step, double loss, double accuracy,
+                            const char *end) {
+  if (self->dataset->labelled) {
+    ls_progress_note(self->progress, "step %lld: validation loss %.4f, accuracy %.2f%%%s",
+                     (long long)step, loss, 100 * accuracy, end);
+    return;
+  }
   if (self->dataset->pairs) {
     ls_progress_note(self->progress, "step %lld: validation loss %.4f%s", (long long)step, loss,
                      end);
@@ -200,8 +225,8 @@ static void note_validation(const printer *self, int64_t step, double loss, cons
                    (long long)step, loss, exp(loss), end);
 }
 
-static void print_evaluated(void *context, int64_t step, double loss) {
-  note_validation(context, step, loss, "");
+static void print_evaluated(void *context, int64_t step, const ls_evaluation *found) {
+  note_validation(context, step, found->loss, found->accuracy, "");
 }
 
 static void print_step(void *context, const ls_metrics_step *step) {
@@ -220,7 +245,7 @@ static void print_step(void *context, const ls_metrics_step *step) {
                                   .skipped = step->skipped};
   ls_progress_show(self->progress, &shown, ls_now_s() - self->begin_s);
   if (!isnan(step->validation_loss))
-    note_validation(self, step->step, step->validation_loss,
+    note_validation(self, step->step, step->validation_loss, step->validation_accuracy,
                     step->validation_lowest ? ", the lowest so far" : "");
 }
 

@@ -78,8 +78,9 @@ ls_status ls_corpus_open(ls_arena *arena, const ls_corpus_options *options, ls_c
                             error));
   bool tokens;
   LS_TRY(ls_token_corpus_asked(options, &files, &tokens, error));
-  if (tokens && options->chat)
-    return ls_fail(error, LS_INPUT, "%s: found token files; expected chats", options->key);
+  if (tokens && ls_corpus_is_marked(options))
+    return ls_fail(error, LS_INPUT, "%s: found token files; expected %s", options->key,
+                   options->chat ? "chats" : "texts with a class");
   if (tokens) return ls_token_corpus_open(arena, options, &files, corpus, error);
   LS_TRY(ls_directory_make(options->cache_folder, error));
   const ls_token_file file = ls_token_file_of(arena, options, &files);

@@ -18,6 +18,7 @@
 
 #include "base/file.h"
 #include "chat/chat.h"
+#include "data/labelled.h"
 #include "data/text_files.h"
 #include "tokenizer/tokenizer.h"
 
@@ -29,10 +30,11 @@ typedef struct ls_corpus_options {
   const char *key;             /* of the run file, for errors */
   const char *const *patterns; /* paths, globs or folders */
   int pattern_count;
-  const char *const *fields; /* of JSON lines, one for each pattern; NULL: text_key for all */
-  const char *text_key;      /* of JSON lines where `fields` has none; NULL: "text" */
-  bool skip_bad_lines;       /* count them and go on */
-  const ls_chat *chat;       /* of chats, an example a line; NULL: texts */
+  const char *const *fields;   /* of JSON lines, one for each pattern; NULL: text_key for all */
+  const char *text_key;        /* of JSON lines where `fields` has none; NULL: "text" */
+  bool skip_bad_lines;         /* count them and go on */
+  const ls_chat *chat;         /* of chats, an example a line; NULL: texts */
+  const ls_labelled *labelled; /* likewise of texts with a class; NULL: they have none */
   const ls_tokenizer *tokenizer;
   const char *cache_folder;     /* made if it is needed */
   ls_corpus_progress *progress; /* may be NULL */
@@ -88,6 +90,11 @@ int64_t ls_corpus_document(const ls_corpus *corpus, int64_t token);
 
 /* The id that ends a document; -1: the tokenizer has none. */
 int32_t ls_corpus_end_of_text(const ls_tokenizer *tokenizer);
+
+/* Whether tokens are marked: chats, and texts with a class. */
+static inline bool ls_corpus_is_marked(const ls_corpus_options *options) {
+  return options->chat || options->labelled;
+}
 
 /* The key of JSON lines whose string is the document, in this file. */
 const char *ls_corpus_field(const ls_corpus_options *options, const ls_text_file *file);

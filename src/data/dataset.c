@@ -247,9 +247,24 @@ static void trim_cache(const opening *self) {
     ls_cache_trim(self->options.cache_folder, self->run->data.cache_limit, kept.items, kept.count);
 }
 
+/* Texts with a class are examples packed whole, as chats are. */
+static ls_status open_labelled(opening *self, ls_error *error) {
+  const ls_run_file *run = self->run;
+  const ls_tokenizer *tokenizer = self->options.tokenizer;
+  ls_labelled *labelled = LS_NEW(self->arena, ls_labelled);
+  *labelled = (ls_labelled){tokenizer, run->data.label_key, run->classes.names, run->classes.count};
+  self->options.labelled = labelled;
+  self->dataset->labelled = self->dataset->chats = true;
+  if (labelled->count <= tokenizer->vocabulary) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s: found %lld classes; expected at most the tokenizer's %d ids",
+                 ls_run_file_where(run, "data.text"), (long long)labelled->count,
+                 (int)tokenizer->vocabulary);
+}
+
 static ls_status open_chat(opening *self, ls_error *error) {
   const ls_run_data *data = &self->run->data;
   ls_dataset *made = self->dataset;
+  if (self->run->task == LS_RUN_CLASSIFY) return open_labelled(self, error);
   made->pairs = self->run->task == LS_RUN_DPO;
   made->chats = made->pairs || ls_chat_texts_are(self->run);
   if (!made->chats) return LS_OK;
@@ -278,8 +293,13 @@ static ls_status pack(const opening *self, ls_error *error) {
                                      self->run->dpo.longest, &each->packing, error));
         continue;
       }
-      LS_TRY(ls_packing_make(self->arena, &each->part, data->seq_len,
-                             data->too_long == LS_RUN_TOO_LONG_CUT, &each->packing, error));
+      const bool cut = data->too_long == LS_RUN_TOO_LONG_CUT;
+      if (made->labelled) {
+        LS_TRY(ls_packing_make_labelled(self->arena, &each->part, data->seq_len, cut,
+                                        &each->packing, error));
+        continue;
+      }
+      LS_TRY(ls_packing_make(self->arena, &each->part, data->seq_len, cut, &each->packing, error));
     }
   return LS_OK;
 }
@@ -315,8 +335,11 @@ static ls_status check_chats(const opening *self, ls_error *error) {
       "%s: %lld %s make %lld sequences of %lld tokens (%lld more are too long); a "
       "batch needs %lld: give more of them, or a smaller train.batch%s",
       ls_run_file_where(self->run, "data.text"), (long long)examples,
-      made->pairs ? "pairs" : "chats", (long long)rows, (long long)self->run->data.seq_len,
-      (long long)dropped, (long long)self->run->train.batch,
+      made->pairs      ? "pairs"
+      : made->labelled ? "texts"
+                       : "chats",
+      (long long)rows, (long long)self->run->data.seq_len, (long long)dropped,
+      (long long)self->run->train.batch,
       made->pairs ? ", or a data.seq_len that has room for both answers" : " or data.seq_len");
 }
 

@@ -170,6 +170,8 @@ static ls_status fill_packed(const ls_order *order, const ls_mix *mix, int64_t s
     const double *reference = mix->reference ? mix->reference + 2 * p : NULL;
     const int64_t own = piece->chosen ? piece->chosen : piece->count;
     LS_TRY(fill_document(order, corpus, piece->first, own, reference, at, row, error));
+    if (piece->label)
+      LS_TRY(ls_corpus_copy_labels(corpus, piece->label, 1, row->labels + at + own - 1, error));
     if (piece->chosen)
       LS_TRY(fill_document(order, corpus, piece->first + own, piece->count - own,
                            reference ? reference + 1 : NULL, at + own, row, error));

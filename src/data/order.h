@@ -11,6 +11,7 @@
  * resuming needs the step's number only.
  *
  * Of chats a sequence is a row of a packing: whole examples, and behind them nothing that is asked.
+ * So it is of texts with a class, which is the label of each text's last token.
  *
  * Of several parts each sample belongs to one. Samples come in periods, in each of which a part has
  * as many as its share says, in an order drawn for that period; a part's samples go through its own

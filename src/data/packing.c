@@ -38,8 +38,33 @@ static ls_status count_trained(const packer *self, int64_t first, int64_t count,
   return LS_OK;
 }
 
+static void add_piece(packer *self, const ls_packed_piece *piece, int64_t trained) {
+  ls_packing *made = self->made;
+  *LS_APPEND(self->arena, &self->pieces) = *piece;
+  made->examples++;
+  made->tokens += piece->count;
+  made->trained += trained;
+}
+
+/* A text of `count` tokens with its class behind them. */
+static void add_labelled(packer *self, int64_t first, int64_t count) {
+  const bool too_long = count > self->seq_len;
+  LS_ASSERT(count > 0);
+  if (too_long && !self->cut) {
+    self->made->dropped++;
+    return;
+  }
+  const int64_t kept = too_long ? self->seq_len : count;
+  self->made->cut += too_long;
+  add_piece(self, &(ls_packed_piece){first, (int32_t)kept, 0, first + count}, 1);
+}
+
 static ls_status add_example(packer *self, int64_t first, int64_t count, ls_error *error) {
   ls_packing *made = self->made;
+  if (made->labelled) {
+    add_labelled(self, first, count - 1);
+    return LS_OK;
+  }
   const bool too_long = count > self->seq_len;
   int64_t trained;
   if (too_long && !self->cut) {
@@ -52,10 +77,7 @@ static ls_status add_example(packer *self, int64_t first, int64_t count, ls_erro
     made->unasked++;
     return LS_OK;
   }
-  *LS_APPEND(self->arena, &self->pieces) = (ls_packed_piece){first, (int32_t)count, 0};
-  made->examples++;
-  made->tokens += count;
-  made->trained += trained;
+  add_piece(self, &(ls_packed_piece){first, (int32_t)count, 0, 0}, trained);
   made->cut += too_long;
   return LS_OK;
 }
@@ -80,11 +102,9 @@ static ls_status add_pair(packer *self, int64_t d, ls_error *error) {
     made->unasked++;
     return LS_OK;
   }
-  *LS_APPEND(self->arena, &self->pieces) = (ls_packed_piece){
-      corpus->documents[d].first, (int32_t)(count[0] + count[1]), (int32_t)count[0]};
-  made->examples++;
-  made->tokens += count[0] + count[1];
-  made->trained += trained[0] + trained[1];
+  const int32_t both = (int32_t)(count[0] + count[1]);
+  add_piece(self, &(ls_packed_piece){corpus->documents[d].first, both, (int32_t)count[0], 0},
+            trained[0] + trained[1]);
   return LS_OK;
 }
 
@@ -177,8 +197,9 @@ static void list_rows(packer *self) {
   self->made->row_count = self->bin_count;
 }
 
-static ls_status make(packer *self, const ls_packing **packing, ls_error *error) {
+static ls_status make(packer *self, bool labelled, const ls_packing **packing, ls_error *error) {
   self->made = LS_NEW(self->arena, ls_packing);
+  self->made->labelled = labelled;
   LS_TRY(add_examples(self, error));
   fill_bins(self);
   list_rows(self);
@@ -189,12 +210,18 @@ static ls_status make(packer *self, const ls_packing **packing, ls_error *error)
 ls_status ls_packing_make(ls_arena *arena, const ls_text_part *part, int64_t seq_len, bool cut,
                           const ls_packing **packing, ls_error *error) {
   packer self = {.arena = arena, .part = part, .seq_len = seq_len, .cut = cut};
-  return make(&self, packing, error);
+  return make(&self, false, packing, error);
 }
 
 ls_status ls_packing_make_pairs(ls_arena *arena, const ls_text_part *part, int64_t seq_len,
                                 int64_t longest, const ls_packing **packing, ls_error *error) {
   packer self = {.arena = arena, .part = part, .seq_len = seq_len, .longest = longest};
   LS_ASSERT(longest > 0);
-  return make(&self, packing, error);
+  return make(&self, false, packing, error);
+}
+
+ls_status ls_packing_make_labelled(ls_arena *arena, const ls_text_part *part, int64_t seq_len,
+                                   bool cut, const ls_packing **packing, ls_error *error) {
+  packer self = {.arena = arena, .part = part, .seq_len = seq_len, .cut = cut};
+  return make(&self, true, packing, error);
 }

@@ -16,6 +16,7 @@ typedef struct ls_packed_piece {
   int64_t first;
   int32_t count;
   int32_t chosen; /* of a pair the tokens of the first of its two documents; 0: one document */
+  int64_t label;  /* the corpus' token that is the text's class, asked at its last; 0: none is */
 } ls_packed_piece;
 
 typedef struct ls_packing {
@@ -25,6 +26,7 @@ typedef struct ls_packing {
   int64_t examples; /* that are packed */
   int64_t tokens, trained;
   int64_t dropped, cut; /* too long */
+  bool labelled;        /* texts with a class */
   int64_t unasked;      /* left out: what is trained of them was cut off */
 } ls_packing;
 
@@ -39,5 +41,10 @@ LS_CHECKED ls_status ls_packing_make(ls_arena *arena, const ls_text_part *part, 
 LS_CHECKED ls_status ls_packing_make_pairs(ls_arena *arena, const ls_text_part *part,
                                            int64_t seq_len, int64_t longest,
                                            const ls_packing **packing, ls_error *error);
+
+/* The same of texts with a class, which is the last token of each document and takes no room. */
+LS_CHECKED ls_status ls_packing_make_labelled(ls_arena *arena, const ls_text_part *part,
+                                              int64_t seq_len, bool cut, const ls_packing **packing,
+                                              ls_error *error);
 
 #endif

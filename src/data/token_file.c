@@ -27,6 +27,8 @@ static uint64_t settings_of(const ls_corpus_options *options, const ls_text_file
   hash = text_fingerprint(hash, ls_unicode_version); /* another table gives other ids */
   hash = ls_fingerprint_word(hash, options->skip_bad_lines);
   if (options->chat) hash = ls_fingerprint_word(hash, ls_chat_fingerprint(options->chat));
+  if (options->labelled)
+    hash = ls_fingerprint_word(hash, ls_labelled_fingerprint(options->labelled));
   for (int i = 0; i < files->count; i++) {
     const ls_text_file *each = &files->items[i];
     if (each->json_lines) hash = text_fingerprint(hash, ls_corpus_field(options, each));
@@ -129,7 +131,8 @@ bool ls_token_file_fits(const ls_token_file *file) {
   ls_token_header header;
   if (!ls_token_file_header(file->path, &header)) return false;
   if (header.vocabulary != file->options->tokenizer->vocabulary) return false;
-  if ((header.version == LS_TOKEN_MARKED_VERSION) != (file->options->chat != NULL)) return false;
+  if ((header.version == LS_TOKEN_MARKED_VERSION) != ls_corpus_is_marked(file->options))
+    return false;
   if (header.quick == ls_token_file_quick(file) && times_prove(file, &header)) return true;
   uint64_t packed;
   return ls_token_file_read_texts(file, &packed) && packed == header.packed;

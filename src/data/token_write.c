@@ -121,25 +121,32 @@ static ls_status read_line(const pass *self, const ls_text_block *block, ls_json
                            ls_corpus_field(self->file->options, file), line, error);
 }
 
-/* An example of a chat: its marked ids. A pair's are those of two documents, the first of *chosen
- * ids. */
-static ls_status encode_chat(const pass *self, const ls_text_block *block, ls_ids *ids,
-                             int64_t *chosen, ls_error *error) {
-  const ls_chat *chat = self->file->options->chat;
+static ls_status encode_root(const pass *self, const ls_text_file *file, const json_t *root,
+                             ls_ids *ids, int64_t *chosen, ls_error *error) {
+  const ls_corpus_options *options = self->file->options;
+  if (options->labelled)
+    return ls_labelled_encode(options->labelled, root, ls_corpus_field(options, file), ids, error);
+  return ls_chat_has_pairs(options->chat)
+             ? ls_chat_encode_pair(options->chat, root, ids, chosen, error)
+             : ls_chat_encode(options->chat, root, ids, error);
+}
+
+/* An example of a chat, or a text with its class: its marked ids. A pair's are those of two
+ * documents, the first of *chosen ids. */
+static ls_status encode_example(const pass *self, const ls_text_block *block, ls_ids *ids,
+                                int64_t *chosen, ls_error *error) {
   const ls_text_file *file = file_of(self, block);
   char where[512];
   snprintf(where, sizeof where, "%s:%lld", file->path, (long long)block->line);
   if (!block->line)
-    return ls_fail(error, LS_INPUT, "%s: found a plain text among chats; expected JSON lines",
-                   file->path);
+    return ls_fail(error, LS_INPUT, "%s: found a plain text among %s; expected JSON lines",
+                   file->path, self->file->options->chat ? "chats" : "texts with a class");
   if (block->too_long)
     return ls_fail(error, LS_INPUT, "%s: a line of more than %d bytes; expected shorter ones",
                    where, LS_LINE_BYTES);
   json_t *root;
   LS_TRY(ls_json_parse(where, block->text, (size_t)block->bytes, LS_JSON_LAST_KEY, &root, error));
-  const ls_status status = ls_chat_has_pairs(chat)
-                               ? ls_chat_encode_pair(chat, root, ids, chosen, error)
-                               : ls_chat_encode(chat, root, ids, error);
+  const ls_status status = encode_root(self, file, root, ids, chosen, error);
   json_decref(root);
   return status == LS_OK ? LS_OK : ls_error_prefix(error, "%s", where);
 }
@@ -149,9 +156,9 @@ static ls_status tokenize(const pass *self, const ls_text_block *block, ls_ids *
                           ls_error *error) {
   const ls_tokenizer *tokenizer = self->file->options->tokenizer;
   const uint64_t seed = ls_random_stream("document");
-  if (self->file->options->chat) {
+  if (ls_corpus_is_marked(self->file->options)) {
     made->hash = ls_fingerprint_bytes(seed, block->text, (size_t)block->bytes);
-    return encode_chat(self, block, ids, &made->chosen, error);
+    return encode_example(self, block, ids, &made->chosen, error);
   }
   if (!block->line) {
     const unsigned flags =
@@ -220,7 +227,8 @@ static void begin_document(pass *self, const outcome *made) {
 static bool end_document(pass *self) {
   const int32_t end_of_text = (int32_t)self->header.end_of_text;
   if (self->header.count == self->open.first) return true;
-  if (end_of_text >= 0 && !self->file->options->chat && !put_ids(self, (int32_t[]){end_of_text}, 1))
+  if (end_of_text >= 0 && !ls_corpus_is_marked(self->file->options) &&
+      !put_ids(self, (int32_t[]){end_of_text}, 1))
     return false;
   self->header.documents++;
   self->header.content = ls_fingerprint_word(self->header.content, self->open.hash);
@@ -231,7 +239,7 @@ static bool end_document(pass *self) {
 /* A bad line; or a text that the tokenizer gives up on, which is no reason to go on without it. */
 static ls_status fail_block(pass *self, const ls_text_block *block, ls_error *error) {
   ls_json_line line;
-  if (self->file->options->chat) {
+  if (ls_corpus_is_marked(self->file->options)) {
     self->header.skipped++;
     ls_ids none = {0};
     outcome made;
@@ -359,13 +367,16 @@ static ls_status write_all(void *context, ls_error *error) {
 
 static uint64_t content_of(const ls_token_file *file) {
   const uint64_t name = ls_random_stream(file->options->tokenizer->name);
-  const ls_chat *chat = file->options->chat;
-  return chat ? ls_fingerprint_word(name, ls_chat_fingerprint(chat)) : name;
+  const ls_corpus_options *options = file->options;
+  if (options->labelled)
+    return ls_fingerprint_word(name, ls_labelled_fingerprint(options->labelled));
+  return options->chat ? ls_fingerprint_word(name, ls_chat_fingerprint(options->chat)) : name;
 }
 
 static ls_token_header header_of(const ls_token_file *file) {
   const ls_tokenizer *tokenizer = file->options->tokenizer;
-  const uint32_t version = file->options->chat ? LS_TOKEN_MARKED_VERSION : LS_TOKEN_VERSION;
+  const uint32_t version =
+      ls_corpus_is_marked(file->options) ? LS_TOKEN_MARKED_VERSION : LS_TOKEN_VERSION;
   ls_token_header header = {
       .version = version,
       .width = (uint32_t)ls_token_stored_width(version, tokenizer->vocabulary),

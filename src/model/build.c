@@ -184,6 +184,11 @@ static ls_status check_options(const ls_model_config *config, const ls_build_opt
   const int64_t longest = decode  ? options->cache_rows
                           : pairs ? (options->sequence + 1) / 2
                                   : options->sequence;
+  if (decode && config->classes)
+    return ls_fail(error, LS_INPUT,
+                   "%s: has a head over %lld classes, and writes no text; expected a model whose "
+                   "head is of tokens (lockstep evaluate tells how well it classifies)",
+                   config->source, (long long)config->classes);
   if (longest < 1 || options->tokens < 1 || (decode && options->tokens > all_cache_rows(options)))
     return ls_fail(error, LS_INPUT,
                    "%s: %lld tokens in sequences of %lld; expected at least one of each",
@@ -221,10 +226,21 @@ static void name_parts(ls_builder *builder, int segment) {
   builder->part = builder->graph->segments.items[segment].name;
 }
 
+/* Few columns, whole on every rank: a token's logits are together wherever its stream is. It is
+ * trained beside adapters too, as PEFT does. */
+static ls_tensor_id build_classes(ls_builder *builder, ls_tensor_id x) {
+  const ls_model_config *config = builder->config;
+  const ls_tensor_id weight = ls_builder_weight(builder, "weight", config->classes, config->width,
+                                                LS_TP_REPLICATED, config->initializer_range);
+  builder->graph->parameters.items[builder->graph->parameters.count - 1].trainable = true;
+  return ls_graph_linear(builder->graph, x, weight);
+}
+
 static ls_tensor_id build_head(ls_builder *builder, const ls_family *family, ls_tensor_id x) {
   const ls_model_config *config = builder->config;
   name_parts(builder, ls_graph_segment(builder->graph, "head"));
   x = (family->final_norm ? family->final_norm : ls_decoder_final_norm)(builder, x);
+  if (config->classes) return build_classes(builder, x);
   ls_tensor_id weight = builder->table;
   if (!config->tied)
     weight = ls_builder_weight(builder, "weight", config->vocabulary, config->width,
@@ -258,7 +274,7 @@ static ls_graph *build(ls_arena *arena, const ls_family *family, const ls_model_
   /* Decoding keeps of latent attention the latents, which all heads share. */
   graph->kv_heads = config->latent && options->mode == LS_MODEL_DECODE ? 1 : config->kv_heads;
   graph->head_dim = config->head_dim;
-  graph->vocabulary = config->vocabulary;
+  graph->vocabulary = config->classes ? config->classes : config->vocabulary;
   graph->experts = config->experts;
   name_parts(&builder, ls_graph_segment(graph, "embedding"));
   graph->ids = ls_graph_input(graph, "ids", options->tokens);

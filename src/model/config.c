@@ -237,6 +237,7 @@ static ls_status read_object(ls_arena *arena, const ls_json_object *json, ls_mod
   LS_TRY(read_ends(arena, json, family, config, error));
   LS_TRY(family->read(arena, json, config, error));
   LS_TRY(check_size(json, config, error));
+  LS_TRY(ls_config_read_classes(arena, json, config, error));
   return ls_config_read_blocks(arena, json, config, error);
 }
 

@@ -160,6 +160,11 @@ LS_CHECKED ls_status ls_read_heads(const ls_json_object *json, int64_t kv_fallba
 LS_CHECKED ls_status ls_config_read_blocks(ls_arena *arena, const ls_json_object *json,
                                            ls_model_config *config, ls_error *error);
 
+/* Sets config->classes and their names where "architectures" says ...ForSequenceClassification.
+ * LS_INPUT: labels that are no list, or another problem than one of single labels. */
+LS_CHECKED ls_status ls_config_read_classes(ls_arena *arena, const ls_json_object *json,
+                                            ls_model_config *config, ls_error *error);
+
 /* A config.json's text with a "quantization_config" where the precision is that of blocks, and
  * without one where not. */
 const char *ls_config_with_blocks(ls_arena *arena, const char *text, ls_precision precision);

@@ -18,7 +18,7 @@
 #include "graph/graph.h"
 #include "lockstep/dtype.h"
 
-enum { LS_MAX_END_IDS = 8 };
+enum { LS_MAX_END_IDS = 8, LS_MOST_CLASSES = 1 << 16 };
 
 /* HF's rope_type: "default" and the others by name. */
 typedef enum ls_rope_scaling {
@@ -95,7 +95,9 @@ enum { LS_LAYER_WINDOW = 1, LS_LAYER_NO_ROPE = 2, LS_LAYER_DENSE = 4 };
   X(double, lora_alpha, "alpha of the adapters")                                                   \
   X(bool, lora_rslora, "rslora of the adapters")     /* divided by the root of the rank */         \
   X(int64_t, lora_targets, "products with adapters") /* bits by ls_model_linears */                \
-  X(ls_precision, blocks, "quantize") /* of weights of a block's products; LS_COMPUTE: not */
+  X(ls_precision, blocks, "quantize") /* of weights of a block's products; LS_COMPUTE: not */      \
+  /* that the head tells apart, of a text by its last token; 0: the head is of tokens */           \
+  X(int64_t, classes, "classes")
 
 /* The products of a block that adapters can be beside: by the name that their weights have. */
 enum { LS_MODEL_LINEARS = 7 };
@@ -138,6 +140,8 @@ typedef struct ls_model_config {
   int64_t stored_layers;      /* that its files have, its own first; 0: its own */
   const uint8_t *layer_kinds; /* by layer; NULL: every layer has the window, if there is one */
   const double *rope_short, *rope_long; /* longrope: by pair of columns */
+  const char *const *class_names;       /* [classes]; NULL: there are none */
+  bool draws_head; /* classes that were given to a model without: weights have no head for them */
   double initializer_range;
   ls_dropout dropout;
   ls_balance balance;
@@ -155,6 +159,16 @@ LS_CHECKED ls_status ls_model_config_compare(const ls_model_config *found,
  * are. LS_INPUT: those of a mixture's experts, or rows that are no whole blocks. */
 LS_CHECKED ls_status ls_model_quantize(ls_model_config *config, ls_precision precision,
                                        ls_error *error);
+
+/* Gives the model a head over these classes (names of the arena's, in the order of their numbers),
+ * and its config.json what transformers writes of them. It had none. */
+void ls_model_set_classes(ls_arena *arena, ls_model_config *config, const char *const *names,
+                          int64_t count);
+
+/* Names under "id2label" that a model without a head over classes has: those that were given and
+ * not made up ("LABEL_0"). NULL, and *count 0: there are none. In the arena. */
+const char *const *ls_model_class_names(ls_arena *arena, const ls_model_config *config,
+                                        int64_t *count);
 
 /* Reads config.json at `path` (the file, or a folder that holds it). */
 LS_CHECKED ls_status ls_model_config_read(ls_arena *arena, const char *path,

@@ -9,7 +9,7 @@ ls_status ls_balance_apply(ls_session *session, ls_error *error) {
   const ls_run_experts *run = &session->run->experts;
   ls_balance *balance = &session->config.balance;
   const bool asks = run->aux_loss > 0 || run->z_loss > 0 || run->bias_rate > 0;
-  const bool prefers = session->run->task == LS_RUN_DPO;
+  const bool examples = session->run->task != LS_RUN_NEXT_TOKEN; /* pairs, or texts with a class */
   if (asks && session->config.experts == 0)
     return refuse(session,
                   run->aux_loss > 0 ? "experts.aux_loss"
@@ -23,11 +23,11 @@ ls_status ls_balance_apply(ls_session *session, ls_error *error) {
   if (balance->bias_rate > 0 && !session->config.router_bias)
     return refuse(session, "experts.bias_rate",
                   "given for a model whose routers have no correction bias; expected 0", error);
-  if (!prefers) return LS_OK;
+  if (!examples) return LS_OK;
   if (run->aux_loss > 0 || run->z_loss > 0)
     return refuse(session, run->aux_loss > 0 ? "experts.aux_loss" : "experts.z_loss",
-                  "found with pairs of answers, whose loss is a mean over pairs and not over "
-                  "tokens; expected 0",
+                  "found with pairs of answers or texts with a class, whose loss is a mean over "
+                  "these and not over tokens; expected 0",
                   error);
   balance->aux = 0; /* of the model's configuration, as in TRL unless it is asked for */
   return LS_OK;

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "session/balance.h"
+#include "session/classes.h"
 #include "session/quantize.h"
 #include "store/adapters.h"
 
@@ -77,6 +78,7 @@ static void apply_dropout(ls_session *session) {
 
 ls_status ls_session_find_model(ls_session *session, ls_error *error) {
   LS_TRY(find_model(session, error));
+  LS_TRY(ls_classes_settle(session, error));
   LS_TRY(ls_quantize_apply(session->run, &session->config, error));
   apply_dropout(session);
   return ls_balance_apply(session, error);

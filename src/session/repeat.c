@@ -18,11 +18,13 @@ static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t
                              const ls_batch *batch, ls_error *error) {
   (void)error;
   const repeating *of = context;
-  const uint64_t vocabulary = (uint64_t)of->session->config.vocabulary;
+  const ls_model_config *config = &of->session->config;
+  const uint64_t vocabulary = (uint64_t)config->vocabulary;
+  const uint64_t labels = config->classes ? (uint64_t)config->classes : vocabulary;
   for (int64_t i = 0; i < count; i++) {
     const uint64_t at = (uint64_t)(first + i);
     batch->ids[i] = (int32_t)(ls_random_bits(1, (uint64_t)step, at) % vocabulary);
-    batch->labels[i] = (int32_t)(ls_random_bits(1, (uint64_t)step, at + 1) % vocabulary);
+    batch->labels[i] = (int32_t)(ls_random_bits(1, (uint64_t)step, at + 1) % labels);
     batch->positions[i] = (int32_t)((first + i) % of->session->sequence);
   }
   return LS_OK;

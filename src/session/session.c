@@ -343,6 +343,7 @@ static ls_status compile(ls_session *session, ls_error *error) {
   LS_TRY(ls_compile_programs(session->arena, &training, &session->device.facts, &session->compiled,
                              error));
   take_programs(session);
+  if (session->config.classes) LS_TRY(ls_session_keep_logits(session, error));
   return ls_session_check_programs(session, error);
 }
 
@@ -708,17 +709,22 @@ static ls_status initialise_turn(void *work, int thread, int64_t piece, ls_error
   return initialise_piece(self->session, self->rank, p, first, count, error);
 }
 
+/* What weights that training starts from do not have. */
+static bool is_new(const ls_session *session, const ls_parameter *about) {
+  return about->adapter || (session->config.draws_head && strcmp(about->name, "head.weight") == 0);
+}
+
 /* A thread writes what it makes, since most of a write's time is the system's, which clears each
  * page that is written first: pieces are handed out by a large page of fp32, so that no two threads
  * have the same one cleared. */
-static ls_status initialise(const ls_session *session, ls_rank *rank, bool adapters_alone,
+static ls_status initialise(const ls_session *session, ls_rank *rank, bool new_alone,
                             ls_error *error) {
   const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
   const ls_parameter_record *records = session->graph->parameters.items;
   ls_arena *scratch = ls_arena_create();
   initialising work = {session, rank, LS_NEW_ARRAY(scratch, int64_t, program->parameter_count + 1)};
   for (int p = 0; p < program->parameter_count; p++) {
-    const bool left = adapters_alone && !records[p].about.adapter;
+    const bool left = new_alone && !is_new(session, &records[p].about);
     const int64_t elements = left ? 0 : ls_program_parameter_elements(&program->parameters[p]);
     const int64_t most = piece_elements(&program->parameters[p]);
     work.first_piece[p + 1] = work.first_piece[p] + (elements + most - 1) / most;
@@ -772,7 +778,8 @@ ls_status ls_session_load_weights(const ls_session *session, ls_rank *rank, cons
                                   int64_t *bytes_read, ls_error *error) {
   ls_weights_source sources[MOST_SOURCES];
   const int count = list_sources(session, path, sources);
-  if (session->config.lora_rank && count == 1) LS_TRY(initialise(session, rank, true, error));
+  const bool adapters = session->config.lora_rank && count == 1;
+  if (adapters || session->config.draws_head) LS_TRY(initialise(session, rank, true, error));
   for (int s = 0; s < count; s++) LS_TRY(load_source(session, rank, sources[s], bytes_read, error));
   return LS_OK;
 }

@@ -123,7 +123,8 @@ static bool add_parameter(ls_arena *arena, const ls_family_tensors *family,
   const ls_parameter *about = &whole;
   if (about->adapter) return add_adapter(arena, family, rules, about, parameter, plan);
   if (strncmp(about->name, "head.", 5) == 0 && strncmp(about->name, "head.norm", 9) != 0) {
-    const char *name = ls_arena_printf(arena, "%s.%s", family->head, about->name + 5);
+    const char *head = config->classes ? "score" : family->head;
+    const char *name = ls_arena_printf(arena, "%s.%s", head, about->name + 5);
     add_piece(arena, plan, name, name, false, 1, about, parameter);
     return true;
   }
@@ -174,11 +175,13 @@ ls_status ls_weights_plan_form(ls_arena *arena, const ls_model_config *config,
   if (!family)
     return ls_fail(error, LS_INTERNAL, "%s: no names of tensors for the family %s", config->source,
                    config->family);
-  *plan = (ls_weight_plan){
-      .family = family->family,
-      .prefix = family->prefix,
-      .ignored = family->ignored,
-      .tied_head = config->tied ? ls_arena_printf(arena, "%s.weight", family->head) : NULL};
+  *plan = (ls_weight_plan){.family = family->family,
+                           .prefix = family->prefix,
+                           .ignored = family->ignored,
+                           .tied_head = config->tied && !config->classes
+                                            ? ls_arena_printf(arena, "%s.weight", family->head)
+                                            : NULL,
+                           .other_head = config->classes ? family->head : NULL};
   const bool variant =
       (config->parallel && !config->shared_norm) || (config->latent && !config->query_latent);
   const ls_name_rule *rules =

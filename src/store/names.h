@@ -26,6 +26,7 @@ typedef struct ls_weight_plan {
   const char *family, *prefix;
   const char *const *ignored; /* patterns of buffers that files may hold, ended by NULL */
   const char *tied_head;      /* the head's name where it is the token embedding, else NULL */
+  const char *other_head;     /* beside a head of classes: that of tokens, which is not read */
 } ls_weight_plan;
 
 /* The tensors of an HF file for the parameters of `graph`, in the graph's order. */

@@ -18,10 +18,16 @@ typedef struct name_search {
   const char *path, *prefix;
   ls_weights_kind kind;
   size_t part, parts;
+  bool draws_head; /* it may be missing */
 } name_search;
 
 static bool is_meant(const name_search *search, const ls_stored_layout *layout) {
   return search->kind == LS_WEIGHTS_ALL || layout->adapter == (search->kind == LS_WEIGHTS_ADAPTERS);
+}
+
+/* A head over classes that the file was not made for: it stays as it is drawn. */
+static bool may_lack(const name_search *search, const ls_stored_layout *layout) {
+  return search->draws_head && strcmp(layout->name, "score.weight") == 0;
 }
 
 static const ls_stored_tensor *find(const name_search *search, const char *name,
@@ -122,6 +128,7 @@ static ls_status find_all(const name_search *search, const ls_graph *graph, ls_w
     const int parameter = layout->pieces.items[0].parameter;
     const bool constant = graph->parameters.items[parameter].about.precision == LS_ACCUMULATE;
     if (!tensor && constant && *search->prefix) continue;
+    if (!tensor && may_lack(search, layout)) continue;
     if (!tensor)
       return ls_fail(error, LS_INPUT,
                      "%s: no tensor %s%s, which a %s model of this config.json has", search->path,
@@ -158,10 +165,16 @@ static bool is_used(const ls_weights *weights, const ls_stored_tensor *tensor) {
   return false;
 }
 
+/* The head of tokens, of a model that has one of classes now. */
+static bool is_other_head(const ls_weight_plan *plan, const char *name) {
+  const size_t length = plan->other_head ? strlen(plan->other_head) : 0;
+  return length && strncmp(name, plan->other_head, length) == 0 && name[length] == '.';
+}
+
 /* Whether the file has every tensor that is meant. */
 static bool has_all(const name_search *search, const ls_weight_plan *plan) {
   for (int i = 0; i < plan->count; i++)
-    if (is_meant(search, &plan->tensors[i]) &&
+    if (is_meant(search, &plan->tensors[i]) && !may_lack(search, &plan->tensors[i]) &&
         !find(search, plan->tensors[i].name, plan->tensors[i].plain))
       return false;
   return true;
@@ -211,7 +224,8 @@ static ls_status check_others(const name_search *search, const ls_model_config *
     const ls_stored_tensor *tensor = ls_safetensors_at(search->file, i);
     if (strncmp(tensor->name, search->prefix, prefix) != 0 || is_used(weights, tensor)) continue;
     const char *name = tensor->name + prefix;
-    if (ls_weight_ignored(plan, name) || is_planned(&stored, name)) continue;
+    if (ls_weight_ignored(plan, name) || is_other_head(plan, name) || is_planned(&stored, name))
+      continue;
     const bool has_head = search->kind != LS_WEIGHTS_ADAPTERS && plan->tied_head;
     if (has_head && strcmp(name, plan->tied_head) == 0) {
       LS_TRY(check_tied_head(search, weights, tensor, error));
@@ -240,7 +254,8 @@ ls_status ls_weights_open(ls_arena *arena, const ls_model_config *config, const 
                               source->prefix ? source->prefix : "",
                               source->kind,
                               source->parts ? (size_t)source->part : 0,
-                              source->parts ? (size_t)source->parts : 1};
+                              source->parts ? (size_t)source->parts : 1,
+                              config->draws_head};
   ls_status status = choose_plan(&search, config, graph, &opened->plan, error);
   if (status == LS_OK) {
     opened->tensors = LS_NEW_ARRAY(arena, const ls_stored_tensor *, opened->plan.count);

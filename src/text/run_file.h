@@ -113,6 +113,7 @@ typedef enum ls_run_change { LS_RUN_CHANGE_STOP, LS_RUN_CHANGE_ALLOW } ls_run_ch
 typedef struct ls_run_data {
   ls_run_texts text;     /* count 0: not given */
   const char *text_key;  /* of JSON lines */
+  const char *label_key; /* likewise, of texts with a class */
   const char *tokenizer; /* "auto", "bytes", a folder or a file */
   int64_t seq_len;
   ls_run_validation validation;
@@ -196,13 +197,19 @@ typedef struct ls_run_experts {
   bool loads;
 } ls_run_experts;
 
-/* What is learned: the next token, or which of two answers is preferred. */
-typedef enum ls_run_task { LS_RUN_NEXT_TOKEN, LS_RUN_DPO } ls_run_task;
+/* What is learned: the next token, which of two answers is preferred, or the class of a text. */
+typedef enum ls_run_task { LS_RUN_NEXT_TOKEN, LS_RUN_DPO, LS_RUN_CLASSIFY } ls_run_task;
 
 typedef struct ls_run_dpo {
   double beta, label_smoothing;
   int64_t longest; /* no key: tokens of a prompt with its answer, as the model is made for */
 } ls_run_dpo;
+
+/* No keys: the classes that texts are told apart by, as the model has them. */
+typedef struct ls_run_classes {
+  const char *const *names; /* [count] */
+  int64_t count;
+} ls_run_classes;
 
 /* Parameters that are trained otherwise, by name. */
 typedef struct ls_run_group {
@@ -294,6 +301,7 @@ typedef struct ls_run_file {
   ls_run_lora lora;
   ls_run_quantize quantize;
   ls_run_dpo dpo;
+  ls_run_classes classes;
   ls_run_optimizer optimizer;
   ls_run_eval eval;
   ls_run_checkpoint checkpoint;

@@ -12,8 +12,10 @@ const ls_run_key ls_run_keys[] = {
          "a name that lockstep models lists, a checkpoint's folder, or a config.json (its shape)"},
     {"init", LS_RUN_CHOICE, AT(init), .default_text = "auto", .words = "auto weights scratch",
      .help = "start from weights or from scratch; auto: weights where there are any"},
-    {"task", LS_RUN_CHOICE, AT(task), .default_text = "next_token", .words = "next_token dpo",
-     .help = "what is learned; dpo: which of two answers is preferred, from chosen and rejected"},
+    {"task", LS_RUN_CHOICE, AT(task), .default_text = "next_token",
+     .words = "next_token dpo classify",
+     .help = "what is learned; dpo: which of two answers is preferred, from chosen and rejected; "
+             "classify: the class of a text, from text and label"},
 
     {"data.text", LS_RUN_TEXTS, AT(data.text), .default_text = "[]", .path = LS_RUN_IS_PATH,
      .items = "a path, a glob, or a list of them",
@@ -22,6 +24,8 @@ const ls_run_key ls_run_keys[] = {
          "texts or token files: path, glob, folder or list of them; {path: GLOB, weight: 2} mixes"},
     {"data.text_key", LS_RUN_TEXT, AT(data.text_key), .default_text = "text",
      .help = "JSON lines: the key whose string is the document"},
+    {"data.label_key", LS_RUN_TEXT, AT(data.label_key), .default_text = "label",
+     .help = "task=classify: the key whose name or number is the text's class"},
     {"data.tokenizer", LS_RUN_TEXT, AT(data.tokenizer), .default_text = "auto",
      .path = LS_RUN_MAY_BE_PATH,
      .help = "auto: the model's own, else bytes; bytes; or a folder or file of a tokenizer"},

@@ -5,6 +5,7 @@
 #include "base/stop.h"
 #include "run/rank_threads.h"
 #include "session/agree.h"
+#include "session/correct.h"
 #include "session/inputs.h"
 
 ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset, ls_rank *rank,
@@ -13,8 +14,10 @@ ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset, ls_r
   if (batches > session->run->eval.batches) batches = session->run->eval.batches;
   const bool tells = told->batch && ls_rank_number(rank) == 0;
   const ls_inputs inputs = ls_inputs_of_order(&dataset->evaluation);
+  const bool classifies = session->config.classes > 0;
   double sum = 0, tokens = 0;
-  *found = (ls_evaluation){.loss = NAN};
+  int64_t correct = 0;
+  *found = (ls_evaluation){.loss = NAN, .accuracy = NAN};
   for (int64_t b = 0; b < batches; b++) {
     LS_TRY(ls_agree_any(rank, ls_stop_asked(), "whether to stop", &found->interrupted, error));
     if (found->interrupted) return LS_OK;
@@ -24,11 +27,15 @@ ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset, ls_r
       LS_TRY(ls_rank_run(rank, LS_SESSION_EVALUATE, error));
       sum += ls_rank_cell(rank, LS_CELL_LOSS_SUM);
       tokens += ls_rank_cell(rank, LS_CELL_VALID_TOKENS);
+      if (classifies) LS_TRY(ls_count_correct(rank, &correct, error));
     }
     found->batches = b + 1;
   }
+  if (classifies) LS_TRY(ls_sum_correct(rank, &correct, error));
   found->tokens = (int64_t)tokens;
+  found->correct = correct;
   if (tokens > 0) found->loss = sum / tokens;
+  if (tokens > 0 && classifies) found->accuracy = (double)correct / tokens;
   return LS_OK;
 }
 

@@ -164,6 +164,7 @@ ls_status ls_event_file_write(ls_event_file *file, const ls_metrics_step *step, 
   put_value(&summary, "train/tokens_per_second", step->tokens_per_second);
   put_value(&summary, "train/mfu", step->mfu);
   put_value(&summary, "eval/loss", step->validation_loss);
+  if (step->classifies) put_value(&summary, "eval/accuracy", step->validation_accuracy);
   if (step->pairs) {
     put_value(&summary, "train/rewards/chosen", step->reward_chosen);
     put_value(&summary, "train/rewards/rejected", step->reward_rejected);

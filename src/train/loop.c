@@ -59,6 +59,7 @@ typedef struct trainer {
   int64_t traced;   /* the step that is recorded; 0: none */
   int64_t told;     /* steps whose line is out */
   double begun_s;   /* when the time of the step began */
+  double accuracy;  /* of the evaluation after the step, of a classifier; else NaN */
   bool interrupted; /* a stop came amid the evaluation after the step */
   bool taken;       /* the run folder is this run's: nothing of another is in the way */
   ls_error lost;    /* why a step could not be told: training stops for it, its state saved */
@@ -127,6 +128,8 @@ static ls_status report(trainer *self, double loss, double norm, double seconds,
       .mfu = ls_peak_share(&self->peak, session->programs[LS_SESSION_STEP]->flops / seconds),
       .memory_bytes = bytes_in_use(session),
       .validation_loss = evaluation,
+      .classifies = session->config.classes > 0,
+      .validation_accuracy = self->accuracy,
       .validation_interrupted = self->interrupted,
       .validation_lowest = self->best.step == step,
       .loss_scale = scales_loss(self) ? ls_rank_cell(self->rank, LS_CELL_SCALE) : NAN,
@@ -298,7 +301,7 @@ static ls_status evaluate(const trainer *self, ls_evaluation *found, ls_error *e
   LS_TRY(ls_evaluate(of->session, &self->dataset, self->rank, &told, found, error));
   if (!of->samples || found->interrupted) return LS_OK;
   LS_TRY(ls_samples_make(of->samples, self->rank, self->steps.step, &found->interrupted, error));
-  if (found->interrupted) found->loss = NAN; /* all of it comes again */
+  if (found->interrupted) found->loss = found->accuracy = NAN; /* all of it comes again */
   return LS_OK;
 }
 
@@ -326,10 +329,11 @@ static ls_status end_step(trainer *self, bool *stop, ls_error *error) {
     LS_TRY(ls_agree(self->rank, is_first(self) ? take_folder(self, error) : LS_OK, error));
   self->taken = true;
   LS_TRY(finish_trace(self, error));
-  ls_evaluation evaluation = {.loss = NAN};
+  ls_evaluation evaluation = {.loss = NAN, .accuracy = NAN};
   bool lowest = false;
   if (evaluates(self)) LS_TRY(evaluate(self, &evaluation, error));
   self->interrupted = evaluation.interrupted;
+  self->accuracy = evaluation.accuracy;
   if (evaluates(self) && !evaluation.interrupted)
     LS_TRY(judge(self, evaluation.loss, &lowest, error));
   if (self->told < self->steps.step) tell_step(self, loss, norm, seconds, evaluation.loss);
@@ -543,10 +547,11 @@ static ls_status share_repeats(void *context, ls_round_message *message, ls_erro
   return LS_OK;
 }
 
-static ls_status add_validation(const trainer *self, double loss, ls_error *error) {
+static ls_status add_validation(const trainer *self, const ls_evaluation *found, ls_error *error) {
   training *of = self->of;
+  const double loss = found->loss;
   if (!is_first(self)) return LS_OK;
-  if (of->options->evaluated) of->options->evaluated(of->options->context, self->steps.step, loss);
+  if (of->options->evaluated) of->options->evaluated(of->options->context, self->steps.step, found);
   tell_events(of, &(ls_metrics_step){.step = self->steps.step,
                                      .epoch = NAN,
                                      .loss = NAN,
@@ -554,8 +559,10 @@ static ls_status add_validation(const trainer *self, double loss, ls_error *erro
                                      .learning_rate = NAN,
                                      .tokens_per_second = NAN,
                                      .mfu = NAN,
-                                     .validation_loss = loss});
-  return ls_metrics_add_validation(of->metrics, loss, error);
+                                     .validation_loss = loss,
+                                     .classifies = of->session->config.classes > 0,
+                                     .validation_accuracy = found->accuracy});
+  return ls_metrics_add_validation(of->metrics, loss, found->accuracy, error);
 }
 
 /* The checkpoint that the run resumes from was saved before its evaluation was known: it is saved
@@ -586,7 +593,7 @@ static ls_status begin_all(trainer *self, const char *where_from, bool *stop, ls
   if (*stop) return LS_OK;
   LS_TRY(judge_again(self, evaluation.loss, error));
   LS_TRY(write_samples(self, error));
-  return ls_agree(self->rank, add_validation(self, evaluation.loss, error), error);
+  return ls_agree(self->rank, add_validation(self, &evaluation, error), error);
 }
 
 static double rate_at(const void *context, int64_t step) {

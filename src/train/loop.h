@@ -12,6 +12,7 @@
 #include "run/recording.h"
 #include "session/prove.h"
 #include "session/session.h"
+#include "train/evaluate.h"
 #include "train/metrics.h"
 #include "train/run_folder.h"
 
@@ -27,7 +28,7 @@ typedef struct ls_train_options {
   void (*evaluating)(void *context, int64_t batches_done, int64_t batches);
   /* The evaluation that a stop interrupted in the run before was repeated, before the first step.
    */
-  void (*evaluated)(void *context, int64_t step, double validation_loss);
+  void (*evaluated)(void *context, int64_t step, const ls_evaluation *found);
   /* A text of eval.prompts was generated; prompt and text as JSON, in one line each. */
   void (*sampled)(void *context, int64_t step, const char *prompt, const char *text);
   /* The run is trained to its end, or ended early after `step`. */

@@ -119,6 +119,8 @@ ls_status ls_metrics_write(ls_metrics *metrics, const ls_metrics_step *step, ls_
   if (!isnan(step->validation_loss) || step->validation_interrupted) {
     append_number(line, "validation_loss", step->validation_loss);
   }
+  if (step->classifies && !isnan(step->validation_loss))
+    append_number(line, "validation_accuracy", step->validation_accuracy);
   if (!isnan(step->loss_scale)) {
     append_number(line, "loss_scale", step->loss_scale);
     append_whole(line, "skipped", step->skipped);
@@ -150,13 +152,16 @@ bool ls_metrics_validation_interrupted(const ls_metrics *metrics) {
 }
 
 /* The line grows or stays as long as it is: one write, so that a kill leaves one of the two. */
-ls_status ls_metrics_add_validation(ls_metrics *metrics, double loss, ls_error *error) {
-  char number[LS_NUMBER_BYTES];
+ls_status ls_metrics_add_validation(ls_metrics *metrics, double loss, double accuracy,
+                                    ls_error *error) {
+  char number[LS_NUMBER_BYTES], more[2 * LS_NUMBER_BYTES] = "";
+  ls_number_write(number, accuracy);
+  if (!isnan(accuracy)) snprintf(more, sizeof more, ", \"validation_accuracy\": %s", number);
   ls_number_write(number, loss);
   const char *place = strstr(metrics->interrupted, no_loss);
-  const char *line = ls_arena_printf(metrics->arena, "%.*s\"validation_loss\": %-4s%s",
+  const char *line = ls_arena_printf(metrics->arena, "%.*s\"validation_loss\": %-4s%s%s",
                                      (int)(place - metrics->interrupted), metrics->interrupted,
-                                     number, place + sizeof no_loss - 1);
+                                     number, more, place + sizeof no_loss - 1);
   metrics->interrupted = NULL;
   const int flags = fcntl(metrics->file, F_GETFL);
   const size_t bytes = strlen(line);

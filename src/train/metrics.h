@@ -28,7 +28,9 @@ typedef struct ls_metrics_step {
   double mfu;
   int64_t memory_bytes;
   double step_seconds;
-  double validation_loss;      /* where this step was followed by an evaluation; else NaN */
+  double validation_loss; /* where this step was followed by an evaluation; else NaN */
+  bool classifies;        /* validation_accuracy, 0 to 1, is written beside it */
+  double validation_accuracy;
   bool validation_interrupted; /* by a stop: validation_loss is written as null */
   bool validation_lowest;      /* of all so far, where the run asks; is not written */
   double loss_scale;           /* of this step, where the loss is scaled (fp16); else NaN */
@@ -57,8 +59,10 @@ LS_CHECKED ls_status ls_metrics_write(ls_metrics *metrics, const ls_metrics_step
 /* Whether the last step's evaluation was interrupted, and its loss is still to come. */
 bool ls_metrics_validation_interrupted(const ls_metrics *metrics);
 
-/* Writes the loss of that evaluation, repeated, into the last step's line. */
-LS_CHECKED ls_status ls_metrics_add_validation(ls_metrics *metrics, double loss, ls_error *error);
+/* Writes the loss of that evaluation, repeated, and the accuracy, where it is not NaN, into the
+ * last step's line. */
+LS_CHECKED ls_status ls_metrics_add_validation(ls_metrics *metrics, double loss, double accuracy,
+                                               ls_error *error);
 
 /* Bytes of the whole lines up to step `steps`, of this or another file whose lines begin with their
  * step; *foreign the number of the first line that is not ours, 0: all are. A last line without its

@@ -133,7 +133,7 @@ static void a_validation_is_made_later(void **state) {
       if (steps == 1) break;
       assert_int_equal(ls_metrics_open(path, 2, &metrics, &error), LS_OK);
       assert_true(ls_metrics_validation_interrupted(metrics));
-      assert_int_equal(ls_metrics_add_validation(metrics, losses[i], &error), LS_OK);
+      assert_int_equal(ls_metrics_add_validation(metrics, losses[i], NAN, &error), LS_OK);
       assert_false(ls_metrics_validation_interrupted(metrics));
       made.step = 3;
       assert_int_equal(ls_metrics_write(metrics, &made, &error), LS_OK);

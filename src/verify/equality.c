@@ -59,21 +59,22 @@ static ls_status write_parameters(ls_rank *rank, const job *work, ls_error *erro
   return LS_OK;
 }
 
-/* Token t of step s: an id, and a label that one time in eight is missing (a step's first never is:
- * the mean over no tokens is no number). */
+/* Token t of step s: an id, and a label that one time in eight is missing, of a classifier three in
+ * four (a step's first never is: the mean over no tokens is no number). */
 static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t count,
                              const ls_batch *batch, ls_error *error) {
   (void)error;
   const job *work = context;
   const ls_experiment *of = work->experiment;
   const uint64_t vocabulary = (uint64_t)of->config->vocabulary;
+  const uint64_t classes = (uint64_t)of->config->classes, labels = classes ? classes : vocabulary;
   for (int64_t i = 0; i < count; i++) {
     const int64_t at = first + i;
     const uint64_t place = (uint64_t)(step * of->sequences * of->sequence + at);
     const uint64_t bits = ls_random_bits(of->seed, 77, place);
     batch->ids[i] = (int32_t)(bits % vocabulary);
-    const bool missing = at > 0 && (bits >> 40) % 8 == 0;
-    batch->labels[i] = missing ? -1 : (int32_t)((bits >> 20) % vocabulary);
+    const bool missing = at > 0 && (classes ? (bits >> 40) % 4 > 0 : (bits >> 40) % 8 == 0);
+    batch->labels[i] = missing ? -1 : (int32_t)((bits >> 20) % labels);
     const bool second = of->pairs.beta > 0 && at % of->sequence == of->sequence / 2;
     const bool begins = (of->documents || of->pairs.beta > 0) && (bits >> 50) % 5 == 0;
     const bool follows = at % of->sequence != 0 && !begins && !second;

@@ -118,7 +118,7 @@ static ls_status check_keys(const ls_json_object *object, const char *const *kno
 
 /* What the trace says in words must be what is done here. */
 static ls_status check_words(const ls_json_object *root, const char *optimizer, bool adapters,
-                             bool pairs, ls_error *error) {
+                             bool pairs, bool classes, ls_error *error) {
   const struct {
     const char *key, *begins, *other;
   } words[] = {
@@ -135,15 +135,17 @@ static ls_status check_words(const ls_json_object *root, const char *optimizer, 
       {"reference_model", "the policy's own start", NULL},
       {"batch_layout",
        pairs ? "batches.safetensors, int32 [steps, micro_batches, B, T]: chosen_ids, rejected_ids"
-             : "row b of micro-batch m of step s starts at ((s*micro_batches+m)*B+b)*T; x = "
-               "tokens[start:start+T], y = tokens[start+1:start+T+1]",
+       : classes ? "batches.safetensors, int32: input_ids, attention_mask"
+                 : "row b of micro-batch m of step s starts at ((s*micro_batches+m)*B+b)*T; x = "
+                   "tokens[start:start+T], y = tokens[start+1:start+T+1]",
        NULL},
       {"loss",
-       pairs ? "mean over the step's micro_batches*B pairs of -log sigmoid(beta*((pc - rc) - "
-               "(pr - rr)))"
-             : "mean cross-entropy over B*T positions, averaged over micro-batches",
+       pairs     ? "mean over the step's micro_batches*B pairs of -log sigmoid(beta*((pc - rc) - "
+                   "(pr - rr)))"
+       : classes ? "cross-entropy of the "
+                 : "mean cross-entropy over B*T positions, averaged over micro-batches",
        /* config.json says how often */
-       pairs ? NULL : "mean cross-entropy over B*T positions + "},
+       pairs || classes ? NULL : "mean cross-entropy over B*T positions + "},
       {"aux", "E * sum_e f_e * P_e over the rows of ALL mixture layers and tokens of a micro-batch",
        NULL},
       {"routing", "softmax over all experts' logits, the ", NULL},
@@ -322,8 +324,10 @@ static ls_status read_json(ls_arena *arena, const ls_json_object *root, ls_trace
   LS_TRY(ls_json_string_or(root, "kind", "", &kind, error));
   const bool adapters = strcmp(kind, "lora") == 0 || strcmp(kind, "qlora") == 0;
   const bool pairs = strcmp(kind, "dpo") == 0;
+  const bool classes = strcmp(kind, "llama_classification") == 0;
   const bool other = strcmp(kind, "adamw8bit") == 0 || strcmp(kind, "muon") == 0;
-  LS_TRY(check_words(root, other ? kind : "pretraining", adapters, pairs, error));
+  LS_TRY(
+      check_words(root, other || classes ? kind : "pretraining", adapters, pairs, classes, error));
   LS_TRY(check_keys(root, root_keys,
                     adapters ? adapter_keys
                     : pairs  ? pair_keys
@@ -342,6 +346,7 @@ static ls_status read_json(ls_arena *arena, const ls_json_object *root, ls_trace
   LS_TRY(read_noise(arena, root, trace, error));
   LS_TRY(read_summaries(arena, root, trace, error));
   if (pairs) LS_TRY(ls_trace_read_pairs(arena, root, trace, error));
+  if (classes) LS_TRY(ls_trace_read_classes(arena, root, trace, error));
   return find_model(arena, root, trace, error);
 }
 
@@ -375,7 +380,7 @@ ls_status ls_trace_read(ls_arena *arena, const char *folder, ls_trace **trace, l
   if (status == LS_OK) status = read_json(arena, &root, made, error);
   json_decref(json);
   LS_TRY(status);
-  if (made->pairs.beta == 0) LS_TRY(read_tokens(arena, made, error));
+  if (made->pairs.beta == 0 && !made->classes.ids) LS_TRY(read_tokens(arena, made, error));
   *trace = made;
   return LS_OK;
 }

@@ -53,6 +53,13 @@ typedef struct ls_trace_pairs {
   int count;                 /* of these */
 } ls_trace_pairs;
 
+/* Texts and their classes in place of tokens. [steps x rows x sequence] each, positions [sequence].
+ */
+typedef struct ls_trace_classes {
+  int32_t *ids, *labels; /* a class at the last token of its text, -1 elsewhere; NULL: none */
+  double *correct;       /* [steps] texts whose class has the largest logit, before the update */
+} ls_trace_classes;
+
 /* What is not AdamW on all parameters. */
 typedef struct ls_trace_optimizer {
   const char *name; /* as optimizer.name has it */
@@ -69,6 +76,7 @@ typedef struct ls_trace {
   int64_t rows;     /* sequences of a step: those of all its microbatches, in order */
   int64_t sequence; /* tokens of a row */
   ls_trace_pairs pairs;
+  ls_trace_classes classes;
   double learning_rate, betas[2], epsilon, weight_decay, clip; /* clip 0: none */
   ls_trace_optimizer optimizer;
   const char **frozen; /* parameters by their Hugging Face names: their gradients are zeros */
@@ -83,7 +91,7 @@ typedef struct ls_trace {
    * how many times its fp32 run's noise that puts between it and a double run. */
   const char *single_parts;
   double single_share;
-  const unsigned char *tokens; /* two bytes each, the low one first; of pairs none */
+  const unsigned char *tokens; /* two bytes each, the low one first; of pairs and texts none */
   int64_t token_count;         /* steps x rows x sequence, and one for the last label */
 } ls_trace;
 
@@ -95,6 +103,10 @@ LS_CHECKED ls_status ls_trace_read(ls_arena *arena, const char *folder, ls_trace
  * Used by ls_trace_read. */
 LS_CHECKED ls_status ls_trace_read_pairs(ls_arena *arena, const ls_json_object *root,
                                          ls_trace *trace, ls_error *error);
+
+/* Likewise of a trace of texts' classes (kind llama_classification). */
+LS_CHECKED ls_status ls_trace_read_classes(ls_arena *arena, const ls_json_object *root,
+                                           ls_trace *trace, ls_error *error);
 
 /* The optimizer of a trace of kind adamw8bit or muon, whose settings must be those that are built;
  * `hyper` is its object of hyper-parameters. Used by ls_trace_read. */

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "run/rank_threads.h"
+#include "session/correct.h"
 #include "session/fit.h"
 #include "session/offload_room.h"
 #include "session/prove.h"
@@ -87,6 +88,19 @@ static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t
   return LS_OK;
 }
 
+static ls_status take_texts(void *context, int64_t step, int64_t first, int64_t count,
+                            const ls_batch *batch, ls_error *error) {
+  (void)error;
+  const ls_trace *trace = context;
+  const int64_t begin = step * trace->rows * trace->sequence + first;
+  const size_t bytes = (size_t)count * sizeof *batch->ids;
+  memcpy(batch->ids, trace->classes.ids + begin, bytes);
+  memcpy(batch->labels, trace->classes.labels + begin, bytes);
+  for (int64_t i = 0; i < count; i++)
+    batch->positions[i] = (int32_t)((first + i) % trace->sequence);
+  return LS_OK;
+}
+
 /* Those of pairs. */
 typedef struct pair_inputs {
   const ls_trace *trace;
@@ -146,22 +160,19 @@ static double rate_at(const void *context, int64_t step) {
   return trace->step[step].learning_rate;
 }
 
-/* Of the ranks that hold the same logits, the first. */
-static bool gives_logits(const ls_program *program, int rank) {
-  if (program->logits < 0) return false;
-  const ls_value *value = &program->values.items[program->logits];
-  const ls_axes cut = ls_placement_axes(&program->mesh, &value->placement, LS_SHARDED, -1);
-  return ls_mesh_index(&program->mesh, rank,
-                       ls_mesh_order(ls_mesh_inside(&program->mesh) & ~cut)) == 0;
+/* Of the logits. */
+static int64_t columns_of(const task *of) {
+  const ls_model_config *config = &of->session->config;
+  return config->classes ? config->classes : config->vocabulary;
 }
 
 /* Logits of the first `rows` tokens, assembled from the ranks that hold them. */
 static ls_status gather_logits(const worker *self, ls_arena *scratch, int64_t rows, double *whole,
                                ls_error *error) {
   const ls_program *program = ls_rank_program(self->rank, LS_SESSION_EVALUATE);
-  const int64_t columns = self->of->session->config.vocabulary;
+  const int64_t columns = columns_of(self->of);
   memset(whole, 0, sizeof *whole * (size_t)(rows * columns));
-  if (gives_logits(program, ls_rank_number(self->rank))) {
+  if (ls_gives_logits(program, ls_rank_number(self->rank))) {
     const ls_view part = ls_rank_shape(self->rank, LS_SESSION_EVALUATE, program->logits);
     const size_t row_bytes = (size_t)part.dims[1] * ls_dtype_bytes(part.dtype);
     const int64_t first = ls_rank_shape(self->rank, LS_SESSION_EVALUATE, program->ids).start[0];
@@ -180,23 +191,30 @@ static ls_status gather_logits(const worker *self, ls_arena *scratch, int64_t ro
                        error);
 }
 
-static ls_status check_logits(const worker *self, ls_error *error) {
+/* Of the first row's logits those that the reference tells: of a text with a class the ones at its
+ * last token. */
+static void compare_logits(task *of, ls_arena *scratch, const double *ours, int64_t rows) {
+  const int32_t *labels = of->about->trace->classes.labels;
+  const int64_t columns = columns_of(of);
+  int64_t first = 0, at;
+  while (labels && labels[first] < 0) first++;
+  const int64_t told = labels ? 1 : rows;
+  const double worst = largest_difference(ours + first * columns, of->logits, told * columns,
+                                          of->tolerances.rounding, &at);
+  record(of, LS_VERIFY_LOGITS, told * columns, worst, of->tolerances.logits,
+         ls_arena_printf(scratch, "token %lld, id %lld", (long long)(first + at / columns),
+                         (long long)(at % columns)));
+}
+
+static ls_status check_logits(const worker *self, const ls_inputs *inputs, ls_error *error) {
   task *of = self->of;
-  const int64_t rows = of->about->trace->sequence, columns = of->session->config.vocabulary;
-  const ls_inputs inputs = {.take = take_tokens, .context = (void *)of->about->trace};
-  LS_TRY(ls_inputs_fill(&inputs, self->rank, LS_SESSION_EVALUATE, 0, 0, error));
+  const int64_t rows = of->about->trace->sequence, columns = columns_of(of);
+  LS_TRY(ls_inputs_fill(inputs, self->rank, LS_SESSION_EVALUATE, 0, 0, error));
   LS_TRY(ls_rank_run(self->rank, LS_SESSION_EVALUATE, error));
   ls_arena *scratch = ls_arena_create();
   double *ours = LS_NEW_ARRAY(scratch, double, rows *columns);
   const ls_status status = gather_logits(self, scratch, rows, ours, error);
-  if (status == LS_OK && self->records) {
-    int64_t at;
-    const double worst =
-        largest_difference(ours, of->logits, rows * columns, of->tolerances.rounding, &at);
-    record(of, LS_VERIFY_LOGITS, rows * columns, worst, of->tolerances.logits,
-           ls_arena_printf(scratch, "token %lld, id %lld", (long long)(at / columns),
-                           (long long)(at % columns)));
-  }
+  if (status == LS_OK && self->records) compare_logits(of, scratch, ours, rows);
   ls_arena_destroy(&scratch);
   return status;
 }
@@ -332,11 +350,35 @@ static void check_step(const worker *self, int64_t s) {
   check_rewards(self, s, where);
 }
 
+/* Texts that the weights before the step tell right, which are whole numbers. Others than fp64 may
+ * round a tie away. */
+static ls_status check_correct(const worker *self, const ls_inputs *inputs, int64_t s,
+                               ls_error *error) {
+  task *of = self->of;
+  int64_t correct = 0;
+  if (of->session->layout.compute != LS_F64) return LS_OK;
+  for (int m = 0; m < of->session->layout.microbatches; m++) {
+    LS_TRY(ls_inputs_fill(inputs, self->rank, LS_SESSION_EVALUATE, m, s, error));
+    LS_TRY(ls_rank_run(self->rank, LS_SESSION_EVALUATE, error));
+    LS_TRY(ls_count_correct(self->rank, &correct, error));
+  }
+  LS_TRY(ls_sum_correct(self->rank, &correct, error));
+  char where[48];
+  snprintf(where, sizeof where, "texts told right at step %lld", (long long)s);
+  if (self->records)
+    record(of, LS_VERIFY_LOSS, 1, fabs((double)correct - of->about->trace->classes.correct[s]),
+           of->tolerances.loss[s], where);
+  return LS_OK;
+}
+
 static ls_status repeat(const worker *self, ls_error *error) {
   const ls_trace *trace = self->of->about->trace;
   pair_inputs pairs = {.trace = trace};
   const bool has_pairs = trace->pairs.beta > 0;
-  const ls_inputs inputs = {.take = has_pairs ? take_pairs : take_tokens,
+  const bool has_classes = trace->classes.ids != NULL;
+  const ls_inputs inputs = {.take = has_pairs     ? take_pairs
+                                    : has_classes ? take_texts
+                                                  : take_tokens,
                             .context = has_pairs ? (void *)&pairs : (void *)trace};
   LS_TRY(ls_session_load_weights(self->of->session, self->rank, trace->model, NULL, error));
   if (trace->adapter_folder)
@@ -345,11 +387,12 @@ static ls_status repeat(const worker *self, ls_error *error) {
     pairs.reference = LS_NEW_ARRAY(self->arena, double, trace->steps * 2 * trace->rows);
     LS_TRY(find_reference(self, pairs.reference, error));
   } else {
-    LS_TRY(check_logits(self, error));
+    LS_TRY(check_logits(self, &inputs, error));
   }
   ls_steps steps = ls_steps_of(self->rank, &inputs, rate_at, trace);
   steps.policy = LS_STEPS_REPEAT; /* the reference skips no step */
   while (steps.step < trace->steps) {
+    if (has_classes) LS_TRY(check_correct(self, &inputs, steps.step, error));
     LS_TRY(ls_steps_begin(&steps, error));
     LS_TRY(ls_steps_passes(&steps, false, error));
     LS_TRY(ls_steps_gradients(&steps, error));
@@ -373,21 +416,25 @@ static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
   return status;
 }
 
+/* Of row 0, that the reference tells logits of. */
+static int64_t logits_rows(const ls_trace *trace) {
+  if (trace->classes.ids) return 1;
+  return trace->pairs.beta > 0 ? trace->sequence / 2 : trace->sequence;
+}
+
 /* The reference's logits of row 0. */
 static ls_status read_logits(task *of, ls_error *error) {
   const ls_trace *trace = of->about->trace;
   ls_safetensors *file;
   LS_TRY(ls_safetensors_open(trace->folder, "step0", &file, error));
   const ls_stored_tensor *stored = ls_safetensors_find(file, "logits.row0");
-  const int64_t rows = trace->pairs.beta > 0 ? trace->sequence / 2 : trace->sequence;
-  const int64_t count = rows * of->session->config.vocabulary;
+  const int64_t rows = logits_rows(trace), columns = columns_of(of), count = rows * columns;
   ls_status status;
   if (!stored) {
     status = ls_fail(error, LS_INPUT, "%s/step0.safetensors: no tensor logits.row0", trace->folder);
   } else if (stored->count != count) {
     status = ls_fail(error, LS_INPUT, "%s: logits.row0 has %lld numbers; expected %lld x %lld",
-                     stored->file, (long long)stored->count, (long long)rows,
-                     (long long)of->session->config.vocabulary);
+                     stored->file, (long long)stored->count, (long long)rows, (long long)columns);
   } else {
     of->logits = LS_NEW_ARRAY(of->about->arena, double, count);
     status = ls_stored_tensor_read(stored, 0, count, LS_F64, of->logits, error);
@@ -455,8 +502,7 @@ static ls_status largest_gradient(const task *of, double *largest, ls_error *err
 
 static ls_status run_with_gradients(task *of, ls_world *world, ls_error *error) {
   ls_verification *about = of->about;
-  const int64_t rows = about->trace->sequence / (about->trace->pairs.beta > 0 ? 2 : 1);
-  const int64_t logits = rows * of->session->config.vocabulary;
+  const int64_t logits = logits_rows(about->trace) * columns_of(of);
   double gradient;
   LS_TRY(match_summaries(of, error));
   LS_TRY(read_logits(of, error));
@@ -492,7 +538,16 @@ static ls_status check_rows(const ls_verification *about, ls_error *error) {
 static ls_status check_tokens(const ls_verification *about, ls_error *error) {
   const int64_t vocabulary = about->session->config.vocabulary;
   const ls_trace *trace = about->trace;
-  const int64_t pairs = trace->pairs.beta > 0 ? trace->steps * trace->rows * trace->sequence : 0;
+  const int64_t all = trace->steps * trace->rows * trace->sequence;
+  const int64_t pairs = trace->pairs.beta > 0 ? all : 0;
+  for (int64_t i = 0; trace->classes.ids && i < all; i++)
+    if (trace->classes.ids[i] < 0 || trace->classes.ids[i] >= vocabulary ||
+        trace->classes.labels[i] >= about->session->config.classes)
+      return ls_fail(error, LS_INPUT,
+                     "%s/batches.safetensors: found %d with label %d; expected below the "
+                     "vocabulary's %lld and the %lld classes",
+                     trace->folder, (int)trace->classes.ids[i], (int)trace->classes.labels[i],
+                     (long long)vocabulary, (long long)about->session->config.classes);
   for (int64_t i = 0; i < pairs; i++)
     if (trace->pairs.ids[i] < 0 || trace->pairs.ids[i] >= vocabulary ||
         trace->pairs.labels[i] >= vocabulary)
@@ -595,6 +650,7 @@ ls_status ls_verify_prepare(ls_arena *arena, const char *folder, const char *con
     made->run->task = LS_RUN_DPO;
     made->run->dpo.beta = trace->pairs.beta;
   }
+  if (trace->classes.ids) made->run->task = LS_RUN_CLASSIFY;
   if (trace->frozen_count)
     made->run->train.freeze = (ls_run_globs){trace->frozen, trace->frozen_count};
   const ls_adapters *adapters = &trace->adapters;

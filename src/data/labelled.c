@@ -1,0 +1,245 @@
+#include "data/labelled.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "data/fingerprint.h"
+#include "data/text_blocks.h"
+#include "model/model.h"
+#include "text/json.h"
+#include "text/quote.h"
+#include "tokenizer/token_buffer.h"
+
+static const char pair_key[] = "text_pair";
+
+static const char *kind_of(const json_t *value) {
+  switch (json_typeof(value)) {
+    case JSON_OBJECT: return "an object";
+    case JSON_ARRAY: return "a list";
+    case JSON_NULL: return "null";
+    case JSON_REAL: return "a number with a fraction";
+    default: return "something else";
+  }
+}
+
+/* The name of a class that a label gives; NULL: it is no name. */
+static const char *name_of(const json_t *label) {
+  if (json_is_boolean(label)) return json_is_true(label) ? "true" : "false";
+  return json_string_value(label);
+}
+
+static ls_status find_label(const json_t *json, const char *key, const json_t **label,
+                            ls_error *error) {
+  if (!json_is_object(json))
+    return ls_fail(error, LS_INPUT, "found %s; expected an object with a text and its \"%s\"",
+                   json_is_array(json) ? "a list" : "no object", key);
+  *label = json_object_get(json, key);
+  if (!*label)
+    return ls_fail(error, LS_INPUT,
+                   "found no key \"%s\"; expected a class there; data.label_key names another key",
+                   key);
+  if (json_is_array(*label))
+    return ls_fail(error, LS_INPUT,
+                   "\"%s\": found a list; expected one class: several labels of a text are not "
+                   "built",
+                   key);
+  const char *name = name_of(*label);
+  if (json_is_string(*label) && (!*name || strlen(name) != json_string_length(*label)))
+    return ls_fail(error, LS_INPUT, "\"%s\": found %s; expected the name of a class", key,
+                   *name ? "a NUL in a text" : "an empty text");
+  if (name || json_is_integer(*label)) return LS_OK;
+  return ls_fail(error, LS_INPUT, "\"%s\": found %s; expected the name or the number of a class",
+                 key, kind_of(*label));
+}
+
+/* "neg, neu, pos": as many as there is room for. */
+static void list_names(const ls_labelled *labelled, char *text, size_t bytes) {
+  size_t used = 0;
+  *text = 0;
+  for (int64_t c = 0; c < labelled->count; c++) {
+    char shown[LS_QUOTE_BYTES];
+    ls_quote(shown, labelled->names[c], strlen(labelled->names[c]));
+    const int length = snprintf(text + used, bytes - used, "%s%s", used ? ", " : "",
+                                used > bytes / 2 ? "..." : shown);
+    if (length < 0 || used + (size_t)length >= bytes) {
+      text[used] = 0;
+      return;
+    }
+    if (used > bytes / 2) return;
+    used += (size_t)length;
+  }
+}
+
+ls_status ls_labelled_class(const ls_labelled *labelled, const json_t *json, int32_t *number,
+                            ls_error *error) {
+  const json_t *label;
+  char names[200], shown[LS_QUOTE_BYTES];
+  LS_TRY(find_label(json, labelled->label_key, &label, error));
+  const char *name = name_of(label);
+  const json_int_t given = json_integer_value(label);
+  if (!name && given >= 0 && given < labelled->count) {
+    *number = (int32_t)given;
+    return LS_OK;
+  }
+  for (int64_t c = 0; name && c < labelled->count; c++)
+    if (strcmp(name, labelled->names[c]) == 0) {
+      *number = (int32_t)c;
+      return LS_OK;
+    }
+  list_names(labelled, names, sizeof names);
+  if (name)
+    return ls_fail(error, LS_INPUT, "\"%s\": found %s; expected one of the classes %s",
+                   labelled->label_key, ls_quote(shown, name, strlen(name)), names);
+  return ls_fail(error, LS_INPUT,
+                 "\"%s\": found %lld; expected a class from 0 to %lld, or one of %s",
+                 labelled->label_key, (long long)given, (long long)labelled->count - 1, names);
+}
+
+uint64_t ls_labelled_fingerprint(const ls_labelled *labelled) {
+  uint64_t hash = ls_random_stream("texts with classes");
+  hash = ls_fingerprint_bytes(hash, labelled->label_key, strlen(labelled->label_key));
+  for (int64_t c = 0; c < labelled->count; c++)
+    hash = ls_fingerprint_bytes(hash, labelled->names[c], strlen(labelled->names[c]));
+  return hash;
+}
+
+/* Text under a key; `may_lack`: a missing or null one is none. */
+static ls_status append_text(const ls_labelled *labelled, const json_t *json, const char *key,
+                             bool may_lack, unsigned flags, ls_ids *ids, ls_error *error) {
+  const json_t *text = json_object_get(json, key);
+  if (may_lack && (!text || json_is_null(text))) return LS_OK;
+  if (!text)
+    return ls_fail(error, LS_INPUT,
+                   "found no key \"%s\"; expected a text there; data.text_key names another key",
+                   key);
+  if (!json_is_string(text)) return ls_fail(error, LS_INPUT, "\"%s\": expected a text", key);
+  if (json_string_length(text) == 0)
+    return ls_fail(error, LS_INPUT, "\"%s\": found an empty text; expected one to be told", key);
+  return ls_tokenizer_append(labelled->tokenizer, json_string_value(text),
+                             (int64_t)json_string_length(text), flags, ids, error);
+}
+
+static bool has_pair(const json_t *json) {
+  const json_t *pair = json_object_get(json, pair_key);
+  return pair && !json_is_null(pair);
+}
+
+ls_status ls_labelled_encode(const ls_labelled *labelled, const json_t *json, const char *text_key,
+                             ls_ids *marked, ls_error *error) {
+  const int64_t before = marked->count;
+  int32_t number;
+  LS_TRY(ls_labelled_class(labelled, json, &number, error));
+  const unsigned first = LS_TOKENS_SPECIAL | (has_pair(json) ? LS_TOKENS_MORE : 0);
+  ls_status status = append_text(labelled, json, text_key, false, first, marked, error);
+  if (status == LS_OK)
+    status = append_text(labelled, json, pair_key, true, LS_TOKENS_SPECIAL, marked, error);
+  if (status == LS_OK && marked->count == before)
+    status = ls_fail(error, LS_INPUT, "\"%s\": the tokenizer makes no tokens of it", text_key);
+  for (int64_t i = before; i < marked->count; i++) marked->items[i] *= 2;
+  if (status == LS_OK) ls_ids_push(marked, 2 * number + 1);
+  if (status != LS_OK) marked->count = before;
+  return status;
+}
+
+/* Labels that are met. */
+typedef struct survey {
+  ls_arena *arena;
+  const ls_run_file *run;
+  const ls_text_files *files;
+  json_t *names;   /* by name: true */
+  int64_t largest; /* of the numbers; -1: there are none */
+} survey;
+
+static ls_status add_label(survey *self, const json_t *json, ls_error *error) {
+  const char *key = self->run->data.label_key;
+  const json_t *label;
+  LS_TRY(find_label(json, key, &label, error));
+  const char *name = name_of(label);
+  const json_int_t number = json_integer_value(label);
+  if (name ? self->largest >= 0 : json_object_size(self->names) > 0)
+    return ls_fail(error, LS_INPUT,
+                   "\"%s\": found a %s where others are %s; expected one kind of label", key,
+                   name ? "name" : "number", name ? "numbers" : "names");
+  if (!name && (number < 0 || number >= LS_MOST_CLASSES))
+    return ls_fail(error, LS_INPUT, "\"%s\": found %lld; expected a class from 0 to %d", key,
+                   (long long)number, LS_MOST_CLASSES - 1);
+  if (!name && number > self->largest) self->largest = number;
+  if (name && !json_object_get(self->names, name))
+    json_object_set_new(self->names, name, json_true());
+  if (json_object_size(self->names) <= LS_MOST_CLASSES) return LS_OK;
+  return ls_fail(error, LS_INPUT, "\"%s\": found more than %d classes; expected fewer", key,
+                 LS_MOST_CLASSES);
+}
+
+static ls_status survey_block(survey *self, const ls_text_block *block, ls_error *error) {
+  char where[512];
+  json_t *root;
+  const char *path = self->files->items[block->file].path;
+  snprintf(where, sizeof where, "%s:%lld", path, (long long)block->line);
+  if (!block->line)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found a plain text; expected texts with classes as JSON (.jsonl, .json)",
+                   path);
+  if (block->too_long)
+    return ls_fail(error, LS_INPUT, "%s: a line of more than %d bytes; expected shorter ones",
+                   where, LS_LINE_BYTES);
+  LS_TRY(ls_json_parse(where, block->text, (size_t)block->bytes, LS_JSON_LAST_KEY, &root, error));
+  const ls_status status = add_label(self, root, error);
+  json_decref(root);
+  return status == LS_OK ? LS_OK : ls_error_prefix(error, "%s", where);
+}
+
+static ls_status survey_files(survey *self, ls_text_blocks *blocks, ls_error *error) {
+  const bool skips = self->run->data.on_bad_line == LS_RUN_BAD_LINE_SKIP;
+  for (;;) {
+    ls_text_batch batch;
+    LS_TRY(ls_text_blocks_next(blocks, &batch, error));
+    if (batch.count == 0) return LS_OK;
+    for (int b = 0; b < batch.count; b++) {
+      const ls_text_block *block = &batch.items[b];
+      const bool passes = skips && block->line > 0;
+      const ls_status status = survey_block(self, block, passes ? NULL : error);
+      if (status != LS_OK && !passes) return status;
+    }
+  }
+}
+
+static int by_bytes(const void *a, const void *b) {
+  return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static void list_classes(const survey *self, const char *const **names, int64_t *count) {
+  const int64_t named = (int64_t)json_object_size(self->names);
+  *count = named ? named : self->largest + 1;
+  const char **made = LS_NEW_ARRAY(self->arena, const char *, *count + 1);
+  const char *name;
+  json_t *value;
+  int64_t at = 0;
+  json_object_foreach(self->names, name, value) made[at++] = ls_arena_strdup(self->arena, name);
+  if (named) qsort(made, (size_t)named, sizeof *made, by_bytes);
+  for (; at < *count; at++) made[at] = ls_arena_printf(self->arena, "LABEL_%lld", (long long)at);
+  *names = made;
+}
+
+ls_status ls_labelled_find_classes(ls_arena *arena, const ls_run_file *run,
+                                   const char *const **names, int64_t *count, ls_error *error) {
+  const char *key = ls_run_file_where(run, "data.text");
+  ls_text_files files;
+  const char **patterns = LS_NEW_ARRAY(arena, const char *, run->data.text.count + 1);
+  for (int i = 0; i < run->data.text.count; i++) patterns[i] = run->data.text.items[i].path;
+  LS_TRY(ls_run_file_require(run, "data.text", error));
+  LS_TRY(ls_text_files_find(arena, key, patterns, run->data.text.count, &files, error));
+  survey self = {arena, run, &files, json_object(), -1};
+  ls_text_blocks *blocks;
+  ls_text_blocks_open(key, &files, ls_tokenizer_bytes(), 1, &blocks);
+  const ls_status status = survey_files(&self, blocks, error);
+  ls_text_blocks_close(&blocks);
+  if (status == LS_OK) list_classes(&self, names, count);
+  json_decref(self.names);
+  LS_TRY(status);
+  if (*count >= 2) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s: found %lld class%s under \"%s\"; expected two or more", key,
+                 (long long)*count, *count == 1 ? "" : "es", run->data.label_key);
+}

@@ -1,0 +1,45 @@
+/* Texts with a class each, as marked ids: those of the text, and behind them its class, which alone
+ * is trained. The class is no token: whoever reads a document takes it off (ls_packing_labelled).
+ *
+ *   ls_labelled labelled = {.tokenizer = tokenizer, .label_key = "label", .names = names, ...};
+ *   LS_TRY(ls_labelled_encode(&labelled, json, "text", &ids, error));
+ *
+ * {"text": "...", "label": "good"}, or the class's number; a "text_pair" behind the text follows as
+ * a text of its own. Thread-safe: no state. */
+#ifndef LS_DATA_LABELLED_H
+#define LS_DATA_LABELLED_H
+
+#include <jansson.h>
+
+#include "base/arena.h"
+#include "text/run_file.h"
+#include "tokenizer/tokenizer.h"
+
+typedef struct ls_labelled {
+  const ls_tokenizer *tokenizer;
+  const char *label_key;
+  const char *const *names; /* [count] of the classes */
+  int64_t count;
+} ls_labelled;
+
+/* Of all that decides which ids there are, beside the tokenizer. */
+uint64_t ls_labelled_fingerprint(const ls_labelled *labelled);
+
+/* An object's class. LS_INPUT: none, one that is not there, or a list (several labels are not
+ * built). `error` may be NULL. */
+LS_CHECKED ls_status ls_labelled_class(const ls_labelled *labelled, const json_t *json,
+                                       int32_t *number, ls_error *error);
+
+/* Appends the marked ids of an object; LS_INPUT says which key is wrong and what was expected, and
+ * *ids is as before. `error` may be NULL. */
+LS_CHECKED ls_status ls_labelled_encode(const ls_labelled *labelled, const json_t *json,
+                                        const char *text_key, ls_ids *marked, ls_error *error);
+
+/* The classes that the labels of data.text name: names sorted by their bytes, or, of labels that
+ * are whole numbers from 0 on, "LABEL_0" and so on up to the largest. LS_INPUT, with file and line:
+ * both kinds, none, or fewer than two classes. In the arena. */
+LS_CHECKED ls_status ls_labelled_find_classes(ls_arena *arena, const ls_run_file *run,
+                                              const char *const **names, int64_t *count,
+                                              ls_error *error);
+
+#endif

@@ -1,0 +1,144 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/family.h"
+
+/* A head that tells classes of texts apart, as config.json has it. */
+
+static const char ending[] = "ForSequenceClassification";
+
+static bool ends_with(const char *text, const char *end) {
+  const size_t length = strlen(text), bytes = strlen(end);
+  return length >= bytes && strcmp(text + length - bytes, end) == 0;
+}
+
+static const char *architecture_of(const json_t *json) {
+  const char *name = json_string_value(json_array_get(json_object_get(json, "architectures"), 0));
+  return name ? name : "";
+}
+
+/* The name of class `number`; NULL where it has none. */
+static const char *name_of(const json_t *id2label, int64_t number) {
+  char key[24];
+  snprintf(key, sizeof key, "%lld", (long long)number);
+  return json_string_value(json_object_get(id2label, key));
+}
+
+/* The classes from 0 on, each with a name of its own. */
+static ls_status read_names(ls_arena *arena, const ls_json_object *json, const json_t *id2label,
+                            ls_model_config *config, ls_error *error) {
+  const int64_t count = (int64_t)json_object_size(id2label);
+  const char **names = LS_NEW_ARRAY(arena, const char *, count + 1);
+  json_t *seen = json_object();
+  ls_status status = LS_OK;
+  for (int64_t c = 0; c < count && status == LS_OK; c++) {
+    const char *name = name_of(id2label, c);
+    if (!name)
+      status = ls_fail(error, LS_INPUT,
+                       "%s: id2label: found no name for \"%lld\"; expected texts for 0 to %lld",
+                       json->where, (long long)c, (long long)count - 1);
+    else if (json_object_get(seen, name))
+      status = ls_fail(error, LS_INPUT, "%s: id2label: found \"%.60s\" twice; expected each once",
+                       json->where, name);
+    else
+      json_object_set_new(seen, name, json_true());
+    names[c] = name ? ls_arena_strdup(arena, name) : NULL;
+  }
+  json_decref(seen);
+  config->classes = count;
+  config->class_names = names;
+  return status;
+}
+
+ls_status ls_config_read_classes(ls_arena *arena, const ls_json_object *json,
+                                 ls_model_config *config, ls_error *error) {
+  if (!ends_with(architecture_of(json->json), ending)) return LS_OK;
+  const json_t *id2label = json_object_get(json->json, "id2label");
+  const char *problem;
+  LS_TRY(ls_json_string_or(json, "problem_type", "single_label_classification", &problem, error));
+  if (strcmp(problem, "single_label_classification") != 0)
+    return ls_fail(error, LS_INPUT,
+                   "%s: problem_type: found \"%.60s\"; expected single_label_classification: other "
+                   "problems are not built",
+                   json->where, problem);
+  if (id2label && !json_is_object(id2label) && !json_is_null(id2label))
+    return ls_fail(error, LS_INPUT,
+                   "%s: id2label: expected an object of names by number, as in {\"0\": \"no\"}",
+                   json->where);
+  if (json_object_size(id2label)) {
+    LS_TRY(read_names(arena, json, id2label, config, error));
+  } else {
+    LS_TRY(ls_json_count_or(json, "num_labels", 2, &config->classes, error));
+    if (config->classes > LS_MOST_CLASSES)
+      return ls_fail(error, LS_INPUT, "%s: num_labels: found %lld; expected at most %d",
+                     json->where, (long long)config->classes, LS_MOST_CLASSES);
+    const char **names = LS_NEW_ARRAY(arena, const char *, config->classes + 1);
+    for (int64_t c = 0; c < config->classes; c++)
+      names[c] = ls_arena_printf(arena, "LABEL_%lld", (long long)c);
+    config->class_names = names;
+  }
+  if (config->classes >= 2) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: found a head of %lld label (num_labels, id2label), which is a regression; "
+                 "expected two classes or more",
+                 json->where, (long long)config->classes);
+}
+
+const char *const *ls_model_class_names(ls_arena *arena, const ls_model_config *config,
+                                        int64_t *count) {
+  json_t *json = json_loads(config->text, 0, NULL);
+  const json_t *id2label = json_object_get(json, "id2label");
+  const char **names = NULL;
+  bool given = false;
+  *count = (int64_t)json_object_size(id2label);
+  if (*count >= 2) names = LS_NEW_ARRAY(arena, const char *, *count);
+  for (int64_t c = 0; names && c < *count; c++) {
+    const char *name = name_of(id2label, c);
+    char made_up[32];
+    snprintf(made_up, sizeof made_up, "LABEL_%lld", (long long)c);
+    if (!name) names = NULL;
+    if (names) names[c] = ls_arena_strdup(arena, name);
+    given = given || (name && strcmp(name, made_up) != 0);
+  }
+  json_decref(json);
+  if (!given || !names) *count = 0;
+  return *count ? names : NULL;
+}
+
+/* "LlamaForCausalLM", "GPT2LMHeadModel": what comes before. */
+static const char *architecture_for(ls_arena *arena, const char *family) {
+  static const char *const ends[] = {"ForCausalLM", "LMHeadModel"};
+  size_t length = strlen(family);
+  for (size_t e = 0; e < sizeof ends / sizeof *ends; e++)
+    if (ends_with(family, ends[e])) length -= strlen(ends[e]);
+  return ls_arena_printf(arena, "%.*s%s", (int)length, family, ending);
+}
+
+void ls_model_set_classes(ls_arena *arena, ls_model_config *config, const char *const *names,
+                          int64_t count) {
+  const ls_family *family = ls_family_find(config->family);
+  LS_ASSERT(family && count >= 2 && config->classes == 0);
+  json_t *json = json_loads(config->text, 0, NULL);
+  json_t *names_of = json_object(), *numbers_of = json_object();
+  int failed = 0;
+  for (int64_t c = 0; c < count; c++) {
+    char key[24];
+    snprintf(key, sizeof key, "%lld", (long long)c);
+    failed |= json_object_set_new(names_of, key, json_string(names[c]));
+    failed |= json_object_set_new(numbers_of, names[c], json_integer(c));
+  }
+  failed |= json_object_set_new(json, "architectures",
+                                json_pack("[s]", architecture_for(arena, family->architecture)));
+  failed |= json_object_set_new(json, "id2label", names_of);
+  failed |= json_object_set_new(json, "label2id", numbers_of);
+  failed |= json_object_set_new(json, "num_labels", json_integer(count));
+  failed |= json_object_set_new(json, "problem_type", json_string("single_label_classification"));
+  char *dumped = failed ? NULL : ls_config_dump(json);
+  if (!dumped) ls_panic("no memory for a config.json of the family %s", config->family);
+  config->text = ls_arena_printf(arena, "%s\n", dumped);
+  config->classes = count;
+  config->class_names = names;
+  config->draws_head = true;
+  free(dumped);
+  json_decref(json);
+}

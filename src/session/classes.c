@@ -1,0 +1,75 @@
+#include "session/classes.h"
+
+#include <string.h>
+
+#include "data/labelled.h"
+
+static ls_status refuse(const ls_session *session, const char *key, const char *what,
+                        ls_error *error) {
+  return ls_fail(error, LS_INPUT, "%s: %s", ls_run_file_where(session->run, key), what);
+}
+
+static bool asks_prompts(const ls_run_file *run) {
+  const ls_run_globs *given = &run->eval.prompts;
+  return given->count > 1 || (given->count == 1 && strcmp(given->items[0], "none") != 0);
+}
+
+static ls_status check_keys(const ls_session *session, ls_error *error) {
+  const ls_run_file *run = session->run;
+  if (session->config.lora_rank)
+    return refuse(session, run->lora.rank ? "lora.rank" : "model",
+                  "found adapters with task=classify, beside which a head is not saved yet: leave "
+                  "lora.rank out, and freeze layers with train.freeze",
+                  error);
+  if (run->data.documents == LS_RUN_STREAM)
+    return refuse(session, "data.documents",
+                  "found stream with task=classify, whose texts are documents of their own: give "
+                  "masked, or leave it out",
+                  error);
+  if (run->data.loss_on != LS_RUN_LOSS_ON_ANSWERS)
+    return refuse(session, "data.loss_on",
+                  "found a value with task=classify, whose loss is of classes: leave it out",
+                  error);
+  if (asks_prompts(run))
+    return refuse(session, "eval.prompts",
+                  "found prompts with task=classify, whose model writes no text: leave it out",
+                  error);
+  return LS_OK;
+}
+
+/* Of a model that has no head over classes yet. */
+static ls_status give_classes(ls_session *session, ls_error *error) {
+  ls_model_config *config = &session->config;
+  int64_t count;
+  if (session->evaluates)
+    return ls_fail(error, LS_INPUT,
+                   "%s: has no head over classes; expected a model that task=classify made, or "
+                   "another whose architecture is ...ForSequenceClassification",
+                   config->source);
+  const char *const *names = ls_model_class_names(session->arena, config, &count);
+  if (!names) LS_TRY(ls_labelled_find_classes(session->arena, session->run, &names, &count, error));
+  ls_model_set_classes(session->arena, config, names, count);
+  return LS_OK;
+}
+
+ls_status ls_classes_settle(ls_session *session, ls_error *error) {
+  ls_run_file *run = session->run;
+  const ls_model_config *config = &session->config;
+  if (config->classes && run->task == LS_RUN_DPO)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found dpo, but %s has a head over classes and writes no answers: give "
+                   "task=classify, or another model",
+                   ls_run_file_where(run, "task"), run->model);
+  if (config->classes && run->task == LS_RUN_NEXT_TOKEN) {
+    run->task = LS_RUN_CLASSIFY;
+    ls_run_file_mark_resolved(run, "task");
+  }
+  if (run->task != LS_RUN_CLASSIFY && strcmp(run->data.label_key, "label") != 0)
+    return refuse(session, "data.label_key",
+                  "found a value without task=classify; expected that too", error);
+  if (run->task != LS_RUN_CLASSIFY) return LS_OK;
+  LS_TRY(check_keys(session, error));
+  if (!config->classes) LS_TRY(give_classes(session, error));
+  run->classes = (ls_run_classes){config->class_names, config->classes};
+  return LS_OK;
+}

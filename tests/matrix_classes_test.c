@@ -1,0 +1,133 @@
+/* A head over classes of texts: under every strategy the training equals that of one device, in
+ * fp64, with texts side by side in masked sequences; a program whose
+ * loss reads other labels is not proved. What the loss is, is held to PyTorch's in
+ * classes_trace_slow_test.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "check/check.h"
+#include "lower/compile.h"
+#include "support/layouts.h"
+#include "support/tally.h"
+#include "verify/equality.h"
+
+enum { SEQUENCE = 8, SEQUENCES = 12, MOST_STAGES = 2 };
+
+static ls_model_config config_of(ls_arena *arena, int shape) {
+  static const char *const names[] = {"no", "perhaps", "yes"};
+  ls_model_config config = ls_test_shape_config(arena, &ls_test_shapes[shape]);
+  ls_model_set_classes(arena, &config, names, 3 - shape % 2);
+  return config;
+}
+
+static const struct layout_case {
+  int shape, pp, dp_replicate, dp_shard, cp, tp, zero, microbatches;
+  bool sp;
+  const char *schedule;
+  bool recompute, post_validation;
+} cases[] = {
+    {0, 1, 3, 1, 1, 1, 0, 1, false, NULL, false, false},
+    {1, 1, 1, 2, 1, 1, 1, 2, false, NULL, false, false},
+    {2, 1, 1, 3, 1, 1, 2, 2, false, NULL, false, false},
+    {0, 1, 2, 2, 1, 1, 3, 3, false, NULL, false, false},
+    {1, 1, 1, 1, 1, 2, 0, 2, true, NULL, true, false},
+    {2, 1, 1, 2, 1, 3, 3, 1, true, NULL, false, false},
+    {1, 1, 1, 1, 2, 1, 0, 1, false, NULL, false, false},
+    {1, 1, 1, 2, 2, 2, 3, 1, true, NULL, true, false},
+    {0, 2, 1, 2, 1, 1, 3, 2, false, "1f1b", true, false},
+    {1, 2, 1, 2, 1, 1, 1, 3, false, "zbh1", false, true},
+    {1, 2, 1, 1, 2, 2, 0, 4, true, "zbh2", false, false},
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+static ls_layout layout_of(const struct layout_case *from) {
+  ls_layout layout = ls_layout_default();
+  layout.compute = LS_F64;
+  layout.pp = from->pp;
+  layout.dp_replicate = from->dp_replicate;
+  layout.dp_shard = from->dp_shard;
+  layout.cp = from->cp;
+  layout.tp = from->tp;
+  layout.zero = from->zero;
+  layout.microbatches = from->microbatches;
+  layout.sequence_parallel = from->sp;
+  layout.post_validation = from->post_validation;
+  if (from->schedule) layout.schedule = from->schedule;
+  if (from->recompute) {
+    layout.recompute = (ls_op_set)LS_EVERY_OP;
+    layout.recompute_layers = 1;
+  }
+  return layout;
+}
+
+static void every_layout_equals_one_device(void **state) {
+  (void)state;
+  ls_test_tally tally = {0};
+  for (int shape = 0; shape < LS_TEST_SHAPES; shape++) {
+    ls_arena *arena = ls_arena_create();
+    const ls_model_config config = config_of(arena, shape);
+    const ls_experiment experiment = {.config = &config,
+                                      .sequences = SEQUENCES,
+                                      .sequence = SEQUENCE,
+                                      .documents = true,
+                                      .learning_rate = 1e-2,
+                                      .seed = 7,
+                                      .saved = true,
+                                      .deadline_s = 60,
+                                      .steps = 2};
+    ls_trajectory reference;
+    ls_test_one_device(arena, &experiment, config.family, &reference);
+    for (int c = 0; c < CASES; c++) {
+      if (cases[c].shape != shape) continue;
+      const ls_layout layout = layout_of(&cases[c]);
+      ls_test_tally_layout(&tally, &experiment, &reference, &layout,
+                           ls_layout_print(arena, &layout));
+    }
+    ls_arena_destroy(&arena);
+  }
+  print_message("%d layouts run, %d refused\n", tally.run, tally.refused);
+  assert_int_equal(tally.failed, 0);
+  assert_int_equal(tally.run, CASES);
+}
+
+/* The program is proved as it is, and not where the loss reads another input as its labels. */
+static void the_proof_sees_other_labels(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  const ls_model_config config = config_of(arena, 1);
+  const ls_layout layout = layout_of(&cases[4]);
+  const ls_build_options options = {.tokens = SEQUENCES / layout.microbatches * SEQUENCE,
+                                    .sequence = SEQUENCE,
+                                    .documents = true};
+  ls_graph *graph;
+  ls_program *stages[MOST_STAGES];
+  ls_error error = {0};
+  assert_int_equal(ls_model_build(arena, &config, &options, &graph, &error), LS_OK);
+  ls_graph_backward(graph);
+  assert_int_equal(ls_program_compile(graph, &layout, LS_PROGRAM_STEP, stages, &error), LS_OK);
+  if (ls_check(graph, &layout, (const ls_program *const *)stages, NULL, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  int changed = 0;
+  for (int i = 0; i < stages[0]->instructions.count; i++) {
+    ls_instruction *each = &stages[0]->instructions.items[i];
+    const bool loss = each->collective == LS_COLLECTIVE_NONE && each->kind == LS_OP_XENT_LOSS;
+    if (loss) each->in[3] = stages[0]->positions; /* classes of another input */
+    changed += loss;
+  }
+  assert_true(changed > 0);
+  assert_int_equal(ls_check(graph, &layout, (const ls_program *const *)stages, NULL, &error),
+                   LS_REFUTED);
+  ls_arena_destroy(&arena);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_proof_sees_other_labels),
+      cmocka_unit_test(every_layout_equals_one_device),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
