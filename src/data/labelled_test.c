@@ -1,0 +1,211 @@
+/* Texts with a class as data: what a label may be, whose classes there are, texts side by side in a
+ * row with their class at their last token, what is cut or dropped, and what is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "data/dataset.h"
+#include "support/test_folder.h"
+
+static ls_error error;
+
+static const char *file(const char *name, const char *text) {
+  const char *path = in_folder(name);
+  assert_int_equal(ls_file_write(path, text, strlen(text), &error), LS_OK);
+  return path;
+}
+
+static ls_run_file *run_of(const char *data) {
+  ls_run_file *run = NULL;
+  const char *yaml = ls_arena_printf(
+      arena, "task: classify\ndata: {validation: 0, %s}\ntrain: {batch: 1}\n", data);
+  if (ls_run_file_parse(arena, "run.yaml", yaml, strlen(yaml), NULL, 0, &run, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  return run;
+}
+
+static ls_status open_run(const char *data, ls_dataset **dataset) {
+  static const char *const names[] = {"bad", "fair", "good"};
+  ls_run_file *run = run_of(data);
+  run->classes = (ls_run_classes){names, 3};
+  return ls_dataset_open(arena, run, ls_tokenizer_bytes(), in_folder("cache"), NULL, NULL, dataset,
+                         &error);
+}
+
+/* A row as text: ids, "_" for 0; under it classes, "." for none, and places. */
+static void row_text(const ls_order *order, int64_t step, char text[3][64]) {
+  int32_t numbers[3][64];
+  const ls_batch batch = {numbers[0], numbers[1], numbers[2], NULL};
+  assert_int_equal(ls_batch_fill(order, step, 0, 1, &batch, &error), LS_OK);
+  memset(text, 0, 3 * sizeof *text);
+  for (int64_t t = 0; t < order->seq_len; t++) {
+    text[0][t] = (char)(numbers[0][t] ? numbers[0][t] : '_');
+    text[1][t] = (char)(numbers[1][t] == LS_NO_LABEL ? '.' : '0' + numbers[1][t]);
+    text[2][t] = (char)('0' + numbers[2][t] % 10);
+  }
+}
+
+static const ls_packing *packing_of(const ls_dataset *dataset) {
+  return dataset->training.mix[0].packing;
+}
+
+static void a_class_lies_at_its_texts_last_token(void **state) {
+  (void)state;
+  ls_dataset *dataset;
+  char text[3][64];
+  const char *path = file("a.jsonl",
+                          "{\"text\": \"abcdef\", \"label\": \"good\"}\n"
+                          "{\"text\": \"ghi\", \"label\": 0}\n"
+                          "{\"text\": \"j\", \"text_pair\": \"kl\", \"label\": \"fair\"}\n");
+  if (open_run(ls_arena_printf(arena, "text: %s, seq_len: 14", path), &dataset) != LS_OK)
+    fail_msg("%s", error.text);
+  assert_true(dataset->labelled && dataset->chats && dataset->training.masked);
+  row_text(&dataset->training, 0, text);
+  assert_string_equal(text[0], "abcdefghijkl__");
+  assert_string_equal(text[1], ".....2..0..1..");
+  assert_string_equal(text[2], "01234501201201");
+  assert_int_equal(packing_of(dataset)->tokens, 12);
+  assert_int_equal(packing_of(dataset)->trained, 3);
+  ls_dataset_close(dataset);
+}
+
+static void long_texts_are_dropped_or_cut(void **state) {
+  (void)state;
+  ls_dataset *dataset;
+  char text[3][64];
+  const char *path = file("long.json",
+                          "[{\"text\": \"abcdef\", \"label\": \"good\"},\n"
+                          " {\"text\": \"ghij\", \"label\": \"bad\"}]");
+  assert_int_equal(open_run(ls_arena_printf(arena, "text: %s, seq_len: 4", path), &dataset), LS_OK);
+  assert_int_equal(packing_of(dataset)->dropped, 1);
+  row_text(&dataset->training, 0, text);
+  assert_string_equal(text[0], "ghij");
+  assert_string_equal(text[1], "...0");
+  ls_dataset_close(dataset);
+  assert_int_equal(
+      open_run(ls_arena_printf(arena, "text: %s, seq_len: 4, too_long: cut", path), &dataset),
+      LS_OK);
+  assert_int_equal(packing_of(dataset)->cut, 1);
+  assert_int_equal(packing_of(dataset)->row_count, 2);
+  bool found = false;
+  for (int64_t s = 0; s < 2; s++) {
+    row_text(&dataset->training, s, text);
+    if (strcmp(text[0], "abcd") != 0) continue;
+    assert_string_equal(text[1], "...2");
+    found = true;
+  }
+  assert_true(found);
+  ls_dataset_close(dataset);
+}
+
+/* Classes that are named otherwise are other data, though the texts are the same. */
+static void other_classes_are_other_data(void **state) {
+  (void)state;
+  static const char *const names[][2] = {{"bad", "good"}, {"good", "bad"}};
+  const char *path = file("two.jsonl",
+                          "{\"text\": \"abc\", \"label\": \"good\"}\n"
+                          "{\"text\": \"def\", \"label\": \"bad\"}\n");
+  char prints[2][LS_CORPUS_NAME_BYTES];
+  for (int n = 0; n < 2; n++) {
+    ls_dataset *dataset;
+    ls_run_file *run = run_of(ls_arena_printf(arena, "text: %s, seq_len: 6", path));
+    char text[3][64];
+    run->classes = (ls_run_classes){names[n], 2};
+    assert_int_equal(ls_dataset_open(arena, run, ls_tokenizer_bytes(), in_folder("cache"), NULL,
+                                     NULL, &dataset, &error),
+                     LS_OK);
+    row_text(&dataset->training, 0, text);
+    assert_string_equal(text[1], n ? "..0..1" : "..1..0");
+    memcpy(prints[n], dataset->fingerprint, sizeof prints[n]);
+    ls_dataset_close(dataset);
+  }
+  assert_string_not_equal(prints[0], prints[1]);
+}
+
+static void classes_come_from_the_labels(void **state) {
+  (void)state;
+  static const struct {
+    const char *lines, *found;
+  } cases[] = {
+      {"{\"label\": \"b\"}\n{\"label\": \"c\"}\n{\"label\": \"a\"}\n{\"label\": \"b\"}\n", "a b c"},
+      {"{\"label\": 2}\n{\"label\": 0}\n", "LABEL_0 LABEL_1 LABEL_2"},
+      {"{\"label\": true}\n{\"label\": false}\n", "false true"},
+      {"{\"label\": 1}\n{\"label\": \"a\"}\n", "a.jsonl:2: \"label\": found a name where others"},
+      {"{\"label\": \"a\"}\n{\"label\": 1}\n", "a.jsonl:2: \"label\": found a number where others"},
+      {"{\"label\": \"a\"}\n", "found 1 class under \"label\"; expected two or more"},
+      {"{\"label\": 0}\n{\"label\": -1}\n", "a.jsonl:2: \"label\": found -1; expected a class"},
+      {"{\"label\": 0}\n{\"label\": 99999}\n", "a.jsonl:2: \"label\": found 99999"},
+      {"{\"label\": \"a\"}\n{\"text\": \"x\"}\n", "a.jsonl:2: found no key \"label\""},
+      {"{\"label\": \"a\"}\n{\"label\": [0, 1]}\n", "a.jsonl:2: \"label\": found a list"},
+      {"{\"label\": \"a\"}\n{\"label\": 0.5}\n", "a.jsonl:2: \"label\": found a number with a"},
+      {"{\"label\": \"a\"}\n{\"label\": \"\"}\n", "a.jsonl:2: \"label\": found an empty text"},
+      {"{\"label\": \"a\"}\n{\"label\": \"b}\n", "a.jsonl:2"},
+      {"{\"label\": \"a\"}\n[1]\n", "a.jsonl:2: found a list; expected an object"},
+  };
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    const char *const *names;
+    int64_t count;
+    const char *path = file("a.jsonl", cases[c].lines), *text = "";
+    ls_run_file *run = run_of(ls_arena_printf(arena, "text: %s", path));
+    if (ls_labelled_find_classes(arena, run, &names, &count, &error) == LS_OK)
+      for (int64_t n = 0; n < count; n++)
+        text = ls_arena_printf(arena, "%s%s%s", text, n ? " " : "", names[n]);
+    else
+      text = error.text;
+    if (!strstr(text, cases[c].found)) fail_msg("case %zu: %s", c, text);
+  }
+}
+
+static void what_is_wrong_is_named(void **state) {
+  (void)state;
+  static const struct {
+    const char *line, *said;
+  } cases[] = {
+      {"{\"text\": \"x\", \"label\": \"worse\"}",
+       "w.jsonl:2: \"label\": found worse; expected one of the classes bad, fair, good"},
+      {"{\"text\": \"x\", \"label\": 3}", "w.jsonl:2: \"label\": found 3; expected a class from 0"},
+      {"{\"text\": \"x\", \"label\": -1}", "w.jsonl:2: \"label\": found -1"},
+      {"{\"text\": \"x\", \"label\": null}", "w.jsonl:2: \"label\": found null"},
+      {"{\"text\": \"x\", \"label\": [\"bad\"]}", "several labels of a text are not built"},
+      {"{\"text\": \"x\", \"label\": \"bad\\u0000\"}", "w.jsonl:2"},
+      {"{\"text\": \"x\"}", "w.jsonl:2: found no key \"label\""},
+      {"{\"label\": \"bad\"}", "w.jsonl:2: found no key \"text\""},
+      {"{\"text\": 7, \"label\": \"bad\"}", "w.jsonl:2: \"text\": expected a text"},
+      {"{\"text\": \"\", \"label\": \"bad\"}", "w.jsonl:2: \"text\": found an empty text"},
+      {"{\"text\": \"x\", \"text_pair\": 1, \"label\": \"bad\"}", "w.jsonl:2: \"text_pair\""},
+      {"\"x\"", "w.jsonl:2: found no object"},
+      {"{\"text\": \"x\"", "w.jsonl:2"},
+  };
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    ls_dataset *dataset;
+    const char *path =
+        file("w.jsonl",
+             ls_arena_printf(arena, "{\"text\": \"good\", \"label\": 2}\n%s\n", cases[c].line));
+    const ls_status status =
+        open_run(ls_arena_printf(arena, "text: %s, seq_len: 8", path), &dataset);
+    if (status != LS_INPUT || !strstr(error.text, cases[c].said))
+      fail_msg("case %zu: %s", c, status == LS_OK ? "accepted" : error.text);
+    assert_int_equal(
+        open_run(ls_arena_printf(arena, "text: %s, seq_len: 8, on_bad_line: skip", path), &dataset),
+        LS_OK);
+    assert_int_equal(dataset->skipped, 1);
+    assert_int_equal(packing_of(dataset)->examples, 1);
+    ls_dataset_close(dataset);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(a_class_lies_at_its_texts_last_token, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(long_texts_are_dropped_or_cut, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(other_classes_are_other_data, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(classes_come_from_the_labels, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(what_is_wrong_is_named, set_up, tear_down),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,104 @@
+#!/bin/sh
+# Texts are told apart as a user asks for it: from scratch, from a base without a head and from a
+# classifier, the same on every layout and after a stop; accuracy is told; what is wrong is named.
+set -eu
+. "$(dirname "$0")/support/small_run.sh"
+
+i=0
+while [ $i -lt 48 ]; do
+  case $((i % 3)) in 0) what=worst label=bad ;; 1) what=usual label=fair ;; *) what=better label=good ;; esac
+  echo "{\"text\": \"$i $what\", \"label\": \"$label\"}"
+  i=$((i + 1))
+done >reviews.jsonl
+keys="task=classify data.text=reviews.jsonl data.seq_len=32 data.validation=0.3 train.batch=4 train.steps=8 \
+train.lr=2e-2 train.lr_schedule=constant train.warmup=0 eval.every=4 dtype=fp64"
+column() { sed -n "s/.*\"$2\": \([^,}]*\)[,}].*/\1/p" "runs/$1/metrics.jsonl"; }
+same() { # RUN RUN: losses and accuracies
+  for what in loss validation_loss validation_accuracy; do
+    column "$1" $what >a && column "$2" $what >b && [ "$(wc -l <a)" -eq "$(wc -l <b)" ] || fail "$2: other steps"
+    paste a b | awk '{d = $1 - $2; if (d > 1e-10 || d < -1e-10) exit 1}' || fail "$2 differs: $(paste a b)"
+  done
+  passed=$((passed + 1))
+}
+
+run 0 train model=config.json $keys out=runs/one
+says "texts of 3 classes (bad, fair, good): "
+says "step 8: validation loss "
+says "accuracy "
+[ "$(column one validation_accuracy | wc -l)" -eq 2 ] || fail "accuracies: $(column one validation_accuracy)"
+made=runs/one/checkpoints/step-8
+for part in '"LlamaForSequenceClassification"' '"1": "fair"' '"good": 2' '"num_labels": 3' \
+  '"problem_type": "single_label_classification"'; do
+  grep -qF "$part" $made/config.json || fail "no $part in $(cat $made/config.json)"
+done
+grep -aqF '"score.weight"' $made/model.safetensors || fail "no score.weight"
+! grep -aqF lm_head $made/model.safetensors || fail "the head of tokens is still there"
+n=0
+for layout in "mesh.tp=2 mesh.cp=2 mesh.dp_shard=1 -n 4" "mesh.dp_shard=2 zero=3 -n 2"; do
+  n=$((n + 1))
+  run 0 train model=config.json $keys $layout out=runs/many$n
+  same one many$n
+done
+run 0 train model=config.json $keys train.steps=5 out=runs/part
+run 0 train model=config.json $keys out=runs/part
+says "resuming after step 5"
+cmp -s $made/model.safetensors runs/part/checkpoints/step-8/model.safetensors || fail "resumed, the model is another"
+
+# A base that writes text gets a head; a classifier goes on with its own, whatever the task says.
+run 0 train model=config.json data.text=text.txt data.seq_len=16 train.steps=1 train.batch=2 dtype=fp32 \
+  data.validation=0 eval.every=0 out=runs/base
+run 0 train model=runs/base/checkpoints/step-1 $keys train.steps=2 eval.every=0 out=runs/tuned
+says "starting from the weights in runs/base/checkpoints/step-1"
+head -n 9 reviews.jsonl | sed 's/"label": "bad"/"label": 0/' >numbers.jsonl
+run 0 train model=$made $keys data.text=numbers.jsonl task=next_token data.validation=0 eval.every=0 train.steps=1 \
+  train.batch=1 out=runs/on
+says "texts of 3 classes (bad, fair, good): 9 examples"
+run 0 export runs/tuned exported-tuned
+run 0 evaluate exported-tuned data.text=reviews.jsonl data.seq_len=32
+says "texts told right"
+run 0 export runs/one exported
+grep -qF '"label2id"' exported/config.json || fail "the exported config.json has no classes"
+
+# Evaluated as a run, a checkpoint, an export, on layouts: the same.
+run 0 evaluate runs/one data.text=reviews.jsonl --json
+cp output first
+for word in $made "exported mesh.tp=2 -n 2" "$made mesh.dp_shard=2 mesh.cp=2 -n 4"; do
+  run 0 evaluate $word data.text=reviews.jsonl data.seq_len=32 dtype=fp64 --json
+  for what in accuracy correct examples; do
+    [ "$(sed "s/.*\"$what\": \([^,]*\),.*/\1/" output)" = "$(sed "s/.*\"$what\": \([^,]*\),.*/\1/" first)" ] ||
+      fail "$word: $(cat output), not $(cat first)"
+  done
+done
+run 0 evaluate runs/one
+says "texts told right"
+run 0 check model=config.json $keys mesh.pp=1 mesh.dp_shard=2 -n 2
+says "proved"
+
+refused() { # WORDS of the message, keys...
+  words=$1
+  shift
+  run 2 train model=config.json $keys out=runs/x "$@"
+  [ "$(wc -l <log)" -eq 1 ] || fail "more than a line: $(cat log)"
+  says "$words"
+  [ ! -e runs/x ] || fail "something is left of a refused run"
+}
+sed '5s/"label": "[a-z]*"/"label": 7/' reviews.jsonl >mixed.jsonl
+refused "mixed.jsonl:5: \"label\": found a number where others are names" data.text=mixed.jsonl
+sed '7s/"text"/"txt"/' reviews.jsonl >missing.jsonl
+refused "missing.jsonl:7: found no key \"text\"" data.text=missing.jsonl
+sed '5s/"label": "[a-z]*"/"label": "worse"/' reviews.jsonl >other.jsonl
+refused "other.jsonl:5: \"label\": found worse; expected one of the classes bad, fair, good" data.text=other.jsonl \
+  model=$made
+: >empty.jsonl
+refused "empty.jsonl" data.text=empty.jsonl
+refused "text.txt: found a plain text" data.text=text.txt
+refused "data.documents: found stream with task=classify" data.documents=stream
+refused "data.loss_on" data.loss_on=all
+refused "with task=classify, beside which a head is not saved yet" model=runs/base/checkpoints/step-1 lora.rank=2
+refused "data.label_key: found a value without task=classify" task=next_token data.label_key=stars
+refused "task: found dpo, but" model=$made task=dpo
+run 2 evaluate runs/base/checkpoints/step-1 task=classify data.text=reviews.jsonl
+says "has no head over classes"
+run 2 generate $made "It was"
+says "has a head over 3 classes, and writes no text"
+echo "$passed passed, 0 failed"
