@@ -10,10 +10,20 @@ bool ls_gives_logits(const ls_program *program, int rank) {
                        ls_mesh_order(ls_mesh_inside(&program->mesh) & ~cut)) == 0;
 }
 
+/* No comparison holds of what is no number, so that nothing is told right by it. */
 static bool is_largest(const double *logits, int64_t classes, int64_t label) {
+  if (label >= classes) return false;
   for (int64_t c = 0; c < classes; c++)
-    if (logits[c] > logits[label] || (c < label && logits[c] >= logits[label])) return false;
-  return label < classes;
+    if (!(c < label ? logits[label] > logits[c] : logits[label] >= logits[c])) return false;
+  return true;
+}
+
+int64_t ls_rows_correct(const double *logits, int64_t rows, int64_t columns,
+                        const int32_t *labels) {
+  int64_t correct = 0;
+  for (int64_t r = 0; r < rows; r++)
+    correct += labels[r] >= 0 && is_largest(logits + r * columns, columns, labels[r]);
+  return correct;
 }
 
 ls_status ls_count_correct(ls_rank *rank, int64_t *correct, ls_error *error) {
@@ -22,18 +32,18 @@ ls_status ls_count_correct(ls_rank *rank, int64_t *correct, ls_error *error) {
   const ls_view logits = ls_rank_shape(rank, LS_SESSION_EVALUATE, program->logits);
   const ls_view ids = ls_rank_shape(rank, LS_SESSION_EVALUATE, program->ids);
   const int32_t *labels = ls_rank_staging(rank) + ids.valid[0] + (logits.start[0] - ids.start[0]);
-  const int64_t rows = logits.valid[0], columns = logits.dims[1];
-  const size_t row_bytes = (size_t)columns * ls_dtype_bytes(logits.dtype);
-  LS_ASSERT(logits.start[1] == 0 && logits.ndim == 2);
+  const int64_t rows = logits.valid[0], columns = logits.valid[1], stored_columns = logits.dims[1];
+  const size_t row_bytes = (size_t)stored_columns * ls_dtype_bytes(logits.dtype);
+  LS_ASSERT(logits.start[1] == 0);
   ls_arena *scratch = ls_arena_create();
   char *stored = ls_arena_alloc(scratch, (size_t)rows * row_bytes + 1);
-  double *row = LS_NEW_ARRAY(scratch, double, columns + 1);
-  const ls_status status =
-      ls_rank_get(rank, LS_SESSION_EVALUATE, program->logits, 0, stored, rows * columns, error);
-  for (int64_t r = 0; status == LS_OK && r < rows; r++) {
-    if (labels[r] < 0) continue;
-    ls_convert(row, LS_F64, stored + (size_t)r * row_bytes, logits.dtype, logits.valid[1]);
-    *correct += is_largest(row, logits.valid[1], labels[r]);
+  double *wide = LS_NEW_ARRAY(scratch, double, rows *columns + 1);
+  const ls_status status = ls_rank_get(rank, LS_SESSION_EVALUATE, program->logits, 0, stored,
+                                       rows * stored_columns, error);
+  if (status == LS_OK) {
+    for (int64_t r = 0; r < rows; r++)
+      ls_convert(wide + r * columns, LS_F64, stored + (size_t)r * row_bytes, logits.dtype, columns);
+    *correct += ls_rows_correct(wide, rows, columns, labels);
   }
   ls_arena_destroy(&scratch);
   return status;

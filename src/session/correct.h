@@ -16,6 +16,10 @@
 /* Whether the rank gives logits: of those that hold the same ones, the first. */
 bool ls_gives_logits(const ls_program *program, int rank);
 
+/* Of `rows` rows of `columns` logits each, those with a label (from 0 on; -1: none) whose largest
+ * logit it is. */
+int64_t ls_rows_correct(const double *logits, int64_t rows, int64_t columns, const int32_t *labels);
+
 /* Adds to *correct those of the microbatch that was run last, whose inputs still lie in the rank's
  * staging memory; nothing on a rank that gives no logits. Not collective. Errors: the device's. */
 LS_CHECKED ls_status ls_count_correct(ls_rank *rank, int64_t *correct, ls_error *error);

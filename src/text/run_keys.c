@@ -14,8 +14,7 @@ const ls_run_key ls_run_keys[] = {
      .help = "start from weights or from scratch; auto: weights where there are any"},
     {"task", LS_RUN_CHOICE, AT(task), .default_text = "next_token",
      .words = "next_token dpo classify",
-     .help = "what is learned; dpo: which of two answers is preferred, from chosen and rejected; "
-             "classify: the class of a text, from text and label"},
+     .help = "what is learned; dpo: which of two answers is preferred; classify: a text's class"},
 
     {"data.text", LS_RUN_TEXTS, AT(data.text), .default_text = "[]", .path = LS_RUN_IS_PATH,
      .items = "a path, a glob, or a list of them",
