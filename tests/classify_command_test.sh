@@ -49,6 +49,7 @@ run 0 train model=config.json data.text=text.txt data.seq_len=16 train.steps=1 t
   data.validation=0 eval.every=0 out=runs/base
 run 0 train model=runs/base/checkpoints/step-1 $keys train.steps=2 eval.every=0 out=runs/tuned
 says "starting from the weights in runs/base/checkpoints/step-1"
+case $(column tuned loss | head -n 1) in 1.09861228866*) fail "the new head is all zeros" ;; esac
 head -n 9 reviews.jsonl | sed 's/"label": "bad"/"label": 0/' >numbers.jsonl
 run 0 train model=$made $keys data.text=numbers.jsonl task=next_token data.validation=0 eval.every=0 train.steps=1 \
   train.batch=1 out=runs/on
