@@ -126,13 +126,17 @@ static ls_status forward_op(ls_stage *stage, const operands *all, int microbatch
   int layer = 0;
   while (loads && layer + 1 < stage->proof->loads.count && stage->proof->loads.items[layer] != node)
     layer++;
-  const int sums = duty == LS_DUTY_REWARDS ? instruction->outputs : 1;
-  for (int o = 0; o < sums; o++)
+  /* What is no sum of all tokens is told of none; with a loss others are told behind it. */
+  const ls_op_labels *labels = &stage->proof->labels[instruction->kind];
+  const int told = (int)LS_CELL_REWARD_CHOSEN - (duty == LS_DUTY_LOSS);
+  for (int o = 0; o < instruction->outputs; o++) {
+    if (o > 0 && (loads || strcmp(labels->out[o].dim[0], "1") != 0)) continue;
     out[o] =
         (ls_content){.kind = LS_CONTENT_SUM,
-                     .expression = (int)cells[duty] + layer + o,
+                     .expression = o > 0 ? told + o : (int)cells[duty] + layer,
                      .microbatch = -1,
                      .terms = ls_term_one(stage->proof->arena, node, -1, microbatch, microbatch)};
+  }
   return LS_OK;
 }
 

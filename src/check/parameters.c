@@ -406,14 +406,14 @@ static ls_status check_cell(ls_stage *stage, ls_cell cell, ls_error *error) {
                  stage->number, cell == LS_CELL_NORM ? "the gradient norm" : "the mean loss");
 }
 
-/* What is told of pairs is summed as the loss is. */
+/* What is told with a loss, of pairs and of a teacher, is summed as it is. */
 static ls_status check_rewards(ls_stage *stage, ls_error *error) {
   const ls_program *program = stage->program;
   for (int c = LS_CELL_REWARD_CHOSEN; c < LS_CELL_COUNT; c++) {
     const int value = program->cell[c];
-    const bool wanted = stage->proof->graph->reference.index >= 0;
+    const bool wanted = stage->proof->graph->rewards[c - LS_CELL_REWARD_CHOSEN].index >= 0;
     if ((value >= 0) != wanted)
-      return ls_fail(error, LS_REFUTED, "stage %d: has %s rewards of pairs: expected %s",
+      return ls_fail(error, LS_REFUTED, "stage %d: has %s sums told with the loss: expected %s",
                      stage->number, wanted ? "no" : "cells for", wanted ? "them" : "none");
     if (!wanted) continue;
     const ls_extent *extent = &stage->extents[value];

@@ -150,6 +150,17 @@ static void make_cross_entropy(subject *s) {
   *LS_APPEND(s->arena, &s->roots) = (ls_root){s->graph->loss, s->graph->loss_scale};
 }
 
+static void make_distillation(subject *s) {
+  const int64_t tokens = label_size(s, 'n'), vocabulary = label_size(s, 'v');
+  s->graph->labels = ls_graph_input(s->graph, "labels", tokens);
+  ls_graph_distillation(s->graph,
+                        ls_graph_embedding(s->graph, parameter(s, "logits", tokens, vocabulary),
+                                           ls_graph_input(s->graph, "rows", tokens), 0),
+                        ls_graph_state(s->graph, "teacher", tokens, vocabulary),
+                        s->seed % 2 ? 1 : 2.5, s->seed % 3 ? 0.7 : 1);
+  *LS_APPEND(s->arena, &s->roots) = (ls_root){s->graph->loss, s->graph->loss_scale};
+}
+
 static void make_preferences(subject *s) {
   const int64_t tokens = label_size(s, 'n');
   s->graph->sequence = draw(s, 'T', 1, 5);
@@ -281,6 +292,8 @@ static subject make_subject(ls_op_kind kind, uint64_t seed, int frozen) {
   ls_graph_layer(s.graph, 0);
   if (kind == LS_OP_XENT_SUM || kind == LS_OP_XENT_LOSS)
     make_cross_entropy(&s);
+  else if (kind == LS_OP_DISTILL_SUM || kind == LS_OP_DISTILL_LOSS)
+    make_distillation(&s);
   else if (kind == LS_OP_XENT_SUM_EACH || kind == LS_OP_PAIR_LOSS)
     make_preferences(&s);
   else if (kind == LS_OP_RING_ATTENTION || kind == LS_OP_RING_END)

@@ -119,6 +119,7 @@ static int64_t label_size(uint64_t seed, char label) {
     case 'a': return draw(seed, 'h', 1, 4) * up_columns(seed);
     case 'l': return tokens + draw(seed, 't', 0, 4);
     case 'v': return draw(seed, 'v', 2, 30);
+    case 'f': return LS_DISTILL_SUMS;
     case 'x': return draw(seed, 'x', 3, 6);
     case 'j': return draw(seed, 'j', 1, 3);
     case 'o': return tokens * draw(seed, 'j', 1, 3);
@@ -211,6 +212,8 @@ static double input_value(const kernel_case *test, int input, int64_t i, int64_t
       (test->kind == LS_OP_XENT_LOSS && input == 1) ||
       (test->kind == LS_OP_XENT_GRAD && input == 2) ||
       (test->kind == LS_OP_XENT_GRAD_EACH && input == 2) ||
+      (test->kind == LS_OP_DISTILL_LOSS && input == 1) ||
+      (test->kind == LS_OP_DISTILL_GRAD && input == 4) ||
       (test->kind == LS_OP_PAIR_LOSS && input == 1) ||
       (test->kind == LS_OP_ROUTER_LOSS_EACH && input == 2) ||
       (test->kind == LS_OP_ROUTER_LOSS_EACH_BWD && input == 2) ||
@@ -245,13 +248,15 @@ static void fill_input(const kernel_case *test, int input) {
       input == 0 && (test->kind == LS_OP_XENT_MAX || test->kind == LS_OP_XENT_SUM ||
                      test->kind == LS_OP_XENT_SUM_EACH || test->kind == LS_OP_XENT_GRAD ||
                      test->kind == LS_OP_XENT_GRAD_EACH);
+  const bool distilled = (input == 0 || input == 2) &&
+                         (test->kind == LS_OP_DISTILL_SUM || test->kind == LS_OP_DISTILL_GRAD);
   for (int64_t i = 0; i < view->dims[0]; i++)
     for (int64_t j = 0; j < stored_columns(view); j++) {
       double value = input_value(test, input, i, j);
       if (i >= view->valid[0])
         value = view->dtype == LS_I32 ? 1e9 : (double)NAN;
       else if (j >= valid_columns(view))
-        value = logits ? (double)NAN : 0;
+        value = logits || distilled ? (double)NAN : 0;
       set(view, i, j, value);
     }
 }
@@ -505,8 +510,8 @@ static void no_rows_give_zero_gradients(void **state) {
   }
   /* embedding, linear, bias: 1 each; norms: 2, 1, 1 and 1; grouped products: 2; loss, count
    * and norm: 1 each; of pairs the loss and the count 1 each, rewards 3; of routers the losses 1
-   * each, loads 2 and 1. */
-  assert_int_equal(zeroed, 23);
+   * each, loads 2 and 1; of distillation 3. */
+  assert_int_equal(zeroed, 26);
 }
 
 static void in_place_equals_apart(void **state) {

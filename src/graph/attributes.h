@@ -29,11 +29,12 @@ enum { LS_ACTIVATION_COUNT = LS_GELU_ERF + 1 };
   X(int64_t, columns)          /* row_scale: global count of those summed; heads: of one made */  \
   X(double, epsilon)           /* norms, adamw */                                                 \
   X(double, weight_offset)     /* rmsnorm, headnorm: added to the weights, 1 in Gemma */          \
-  X(double, softmax_scale)     /* attention: usually 1/sqrt(head_dim) */                          \
+  X(double, softmax_scale)     /* attention: usually 1/sqrt(head_dim). distillation: 1 / T */     \
   X(double, softcap)           /* attention's scores, softcap: x is softcap tanh(x / softcap) */  \
   X(double, alibi)             /* attention: factor of ls_alibi_slope; 0: no bias by distance */  \
   X(double, scale)             /* embedding: of rows; route: of weights; 0: none. scale: of all   \
-                                * elements. router_loss: of the loss that balances loads */       \
+                                * elements. router_loss: of the loss that balances loads.         \
+                                * distillation: the teacher's share of the loss */                \
   X(double, z_scale)           /* router_loss: of squares of the logits' log-sum-exp */           \
   X(double, dropout)           /* dropout, attention: the part that is dropped */                 \
   X(int64_t, site)             /* with dropout: which of the model it is */                       \

@@ -16,7 +16,7 @@ int64_t ls_graph_frozen(const ls_graph *graph) {
   int64_t frozen = 0;
   for (int p = 0; p < graph->parameters.count; p++) {
     const ls_parameter_record *parameter = &graph->parameters.items[p];
-    if (!parameter->trainable)
+    if (!parameter->trainable && !parameter->about.teacher)
       frozen += ls_tensor_elements(ls_graph_tensor(graph, parameter->tensor)) *
                 ls_precision_numbers(parameter->about.precision);
   }

@@ -462,6 +462,25 @@ void ls_graph_cross_entropy(ls_graph *graph, ls_tensor_id logits) {
   graph->loss_scale = ls_graph_cell(graph, "loss_scale");
 }
 
+void ls_graph_distillation(ls_graph *graph, ls_tensor_id logits, ls_tensor_id teacher,
+                           double temperature, double share) {
+  const ls_attributes attributes = {.softmax_scale = 1 / temperature, .scale = share};
+  const ls_tensor_id labels = graph->labels;
+  ls_tensor_id max = first_output(graph, LS_OP_XENT_MAX, NULL, &logits, NULL);
+  ls_tensor_id its_max = first_output(graph, LS_OP_XENT_MAX, NULL, &teacher, NULL);
+  ls_tensor_id sums = first_output(graph, LS_OP_DISTILL_SUM, &attributes,
+                                   (ls_tensor_id[]){logits, max, teacher, its_max, labels},
+                                   (int64_t[]){0, LS_DISTILL_SUMS});
+  const int loss = ls_graph_node(graph, LS_OP_DISTILL_LOSS, &attributes,
+                                 (ls_tensor_id[]){max, sums, labels}, LS_MAX_OUTPUTS, NULL);
+  const ls_tensor_id *out = graph->nodes.items[loss].out;
+  graph->logits = logits;
+  graph->loss = out[0];
+  graph->rewards[0] = out[1];
+  graph->rewards[1] = out[2];
+  graph->loss_scale = ls_graph_cell(graph, "loss_scale");
+}
+
 void ls_graph_preferences(ls_graph *graph, ls_tensor_id logits, double beta, double smoothing) {
   const ls_tensor_id labels = graph->labels, positions = graph->positions;
   const int64_t rows = ls_graph_tensor(graph, logits)->dims[0];

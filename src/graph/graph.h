@@ -52,6 +52,7 @@ typedef struct ls_parameter {
   ls_init init;
   double deviation; /* of LS_INIT_NORMAL; the bound of LS_INIT_UNIFORM, on both sides of 0 */
   bool adapter;     /* of another parameter, which it is beside */
+  bool teacher;     /* of a model beside the one that is trained: it is called "teacher.NAME" */
   /* LS_COMPUTE, or that of blocks: then dims count these, and it is never trainable. */
   ls_precision precision;
 } ls_parameter;
@@ -91,6 +92,11 @@ typedef struct ls_parameter_record {
   bool trainable;        /* set when made; cleared before ls_graph_backward: it is frozen */
 } ls_parameter_record;
 
+/* What of a model its heads and experts are cut by; experts 0: none. */
+typedef struct ls_head_counts {
+  int64_t kv_heads, heads, experts;
+} ls_head_counts;
+
 /* A part that weights are gathered for. */
 typedef struct ls_segment {
   const char *name;
@@ -112,6 +118,8 @@ typedef struct ls_graph {
   int64_t kv_heads, heads, head_dim, vocabulary;
   int64_t dropouts; /* so many there are: each has a number, by which its mask differs */
   int64_t experts;  /* of each layer; 0: none */
+  ls_head_counts
+      teacher; /* of a second model, which is cut as the first is; all 0: there is none */
   /* Inputs [n], int32. label < 0: none. places, where tokens lie in an order of their own: which
    * token of the microbatch each row is. draws, with dropout: a random number of each token. */
   ls_tensor_id ids, labels, positions, places, draws;
@@ -268,11 +276,17 @@ void ls_graph_cross_entropy(ls_graph *graph, ls_tensor_id logits);
  * than under the reference the chosen answer is, less that of the rejected one. */
 void ls_graph_preferences(ls_graph *graph, ls_tensor_id logits, double beta, double smoothing);
 
+/* The same against a teacher's logits of as many columns, whose gradient nobody asks for:
+ * 1 - share of the cross-entropy, and share of temperature^2 KL(teacher || student) with both
+ * logits over the temperature, which is above 0. */
+void ls_graph_distillation(ls_graph *graph, ls_tensor_id logits, ls_tensor_id teacher,
+                           double temperature, double share);
+
 /* Whether elements of this precision are blocks of weights; and how many numbers each is. */
 bool ls_precision_is_blocks(ls_precision precision);
 int64_t ls_precision_numbers(ls_precision precision);
 
-/* Numbers of the parameters that are not trainable. */
+/* Numbers of the model's parameters that are not trainable, but for a teacher's. */
 int64_t ls_graph_frozen(const ls_graph *graph);
 
 /* By tensor: whether a trainable parameter is behind it, so that backward asks for its gradient. */

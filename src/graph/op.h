@@ -28,6 +28,19 @@
 
 enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 9, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_RULES = 2 };
 
+/* Columns of the sums that the distillation of a token is made of: over the vocabulary the sum of
+ * exp(logit - max); the label's logit; the sum of exp((logit - max) / T); the same of the teacher's
+ * logits; and of these exponentials times how much further below its max, over T, the student's
+ * logit is than the teacher's. */
+enum {
+  LS_DISTILL_EXP = 0,
+  LS_DISTILL_TARGET,
+  LS_DISTILL_SOFT,
+  LS_DISTILL_TEACHER,
+  LS_DISTILL_APART,
+  LS_DISTILL_SUMS
+};
+
 /* enum suffix, printed name */
 #define LS_OPS(X)                                 \
   /* forward */                                   \
@@ -71,6 +84,8 @@ enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 9, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_R
   X(XENT_SUM, "xent_sum")                         \
   X(XENT_LOSS, "xent_loss")                       \
   X(XENT_SUM_EACH, "xent_sum_each")               \
+  X(DISTILL_SUM, "distill_sum")                   \
+  X(DISTILL_LOSS, "distill_loss")                 \
   X(PAIR_LOSS, "pair_loss")                       \
   X(PAIR_REWARDS, "pair_rewards")                 \
   /* backward */                                  \
@@ -107,6 +122,7 @@ enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 9, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_R
   X(ROUTER_LOSS_EACH_BWD, "router_loss_each_bwd") \
   X(XENT_GRAD, "xent_grad")                       \
   X(XENT_GRAD_EACH, "xent_grad_each")             \
+  X(DISTILL_GRAD, "distill_grad")                 \
   X(PAIR_LOSS_BWD, "pair_loss_bwd")               \
   /* the step around them */                      \
   X(COUNT_VALID, "count_valid")                   \

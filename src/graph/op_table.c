@@ -57,6 +57,7 @@ static double orthogonalise_flops(const ls_attributes *attributes, const int64_t
  * w, a columns of heads of another size   p columns that heads share
  * z rows of all heads' matrices   y their columns
  * g KV heads   r query heads per KV head   d one head's columns   l cache rows   e flat elements
+ * f sums of a distilled token
  * b sequences   t queries of one   s keys of one: bt and bs are n, where attention tells them apart
  * x experts   j experts that a token goes to   o routed rows: n x j, those of one expert after
  * those of another; each rank routes its own tokens, so there are as many whatever the routing.
@@ -359,6 +360,27 @@ static const ls_op rows[LS_OP_COUNT] = {
                              .precision = {LS_ACCUMULATE, LS_ACCUMULATE},
                              .gradients = {{LS_OP_XENT_GRAD_EACH, "01A2a", "0"}},
                              .indices = "2"},
+    /* Distillation (Hinton, Vinyals, Dean, 2015): with p and q the softmax of a teacher's logits
+     * and of a student's, both times softmax_scale = 1 / T, a token's loss is 1 - scale of its
+     * cross-entropy plus scale of T^2 KL(p || q). The sums behind it are columns of one tensor
+     * (LS_DISTILL_SUMS), and its parts differentiate together, as those of the cross-entropy do;
+     * the teacher's logits have no gradient.
+     * logits, max, teacher's logits, their max, labels -> sums */
+    [LS_OP_DISTILL_SUM] = {.labels = "n v, n, n v, n, n -> n f",
+                           .shardable = "nv",
+                           .precision = {LS_ACCUMULATE},
+                           .gradients = {{LS_OP_DISTILL_GRAD, "0123A4a", "0"}},
+                           .divides = 1u << LS_ATTRIBUTE_softmax_scale,
+                           .indices = "4"},
+    /* max, sums, labels -> over tokens with a label the sum of the loss; what is told with it: of
+     * the cross-entropy, and of KL(p || q) */
+    [LS_OP_DISTILL_LOSS] = {.labels = "n, n f, n -> 1, 1, 1",
+                            .duty = LS_DUTY_LOSS,
+                            .shardable = "n",
+                            .precision = {LS_DOUBLE, LS_DOUBLE, LS_DOUBLE},
+                            .passes = "1",
+                            .divides = 1u << LS_ATTRIBUTE_softmax_scale,
+                            .indices = "2"},
     /* Pairs of answers. A sequence holds documents, whose tokens the positions count from 0: the
      * first two are a pair, what was chosen and what was rejected, then the next two; a pair
      * without labels is none. Of a document counts the log-probability of its labels, beyond that
@@ -570,6 +592,12 @@ static const ls_op rows[LS_OP_COUNT] = {
                               .shardable = "nv",
                               .in_place = 1,
                               .indices = "3"},
+    /* logits, max, teacher's logits, their max, sums, labels, scale -> dlogits */
+    [LS_OP_DISTILL_GRAD] = {.labels = "n v, n, n v, n, n f, n, 1 -> n v",
+                            .shardable = "nv",
+                            .in_place = 1,
+                            .divides = 1u << LS_ATTRIBUTE_softmax_scale,
+                            .indices = "5"},
     /* documents' log-probabilities beyond the reference's, labels, positions, scale -> how often
      * the loss of each token counts: that of the chosen answer's by how far the pair is from being
      * told apart, the other's as often below 0 */

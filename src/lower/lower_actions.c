@@ -297,7 +297,7 @@ static void lower_loss(ls_lowering *lowering) {
               ls_mesh_active(mesh, axes));
   reduce_stages(lowering, LS_CELL_LOSS_SUM, !lowering->pays, axes, "loss");
   lower_loads(lowering);
-  for (int r = 0; r < REWARDS && graph->reference.index >= 0; r++)
+  for (int r = 0; r < REWARDS && graph->rewards[r].index >= 0; r++)
     reduce_stages(lowering, reward(r), elsewhere, axes, "rewards");
   if (validates(lowering))
     reduce_stages(lowering, LS_CELL_STOP, false, ls_mesh_all(mesh), "wishes to stop");
@@ -307,7 +307,7 @@ static void lower_loss(ls_lowering *lowering) {
 static void lower_validation(ls_lowering *lowering) {
   sum_stages(lowering, LS_END, LS_CELL_SQUARED_NORM, "squared gradient norm");
   sum_stages(lowering, LS_END, LS_CELL_LOSS_SUM, "loss");
-  for (int r = 0; r < REWARDS && lowering->sharded->graph->reference.index >= 0; r++)
+  for (int r = 0; r < REWARDS && lowering->sharded->graph->rewards[r].index >= 0; r++)
     sum_stages(lowering, LS_END, reward(r), "rewards");
   sum_stages(lowering, LS_END, LS_CELL_STOP, "wishes to stop");
   lower_factor(lowering);

@@ -374,8 +374,10 @@ static void make_cells(ls_lowering *lowering) {
       "learning_rate", "step",          "valid_tokens",    "loss_scale", "loss_sum",
       "squared_norm",  "norm",          "clip_factor",     "mean_loss",  "scale",
       "stop",          "reward_chosen", "reward_rejected", "preferred"};
-  const bool pairs = lowering->sharded->graph->reference.index >= 0;
-  const int own = pairs ? LS_CELL_COUNT : LS_CELL_REWARD_CHOSEN;
+  int own = LS_CELL_REWARD_CHOSEN;
+  while (own < LS_CELL_COUNT &&
+         lowering->sharded->graph->rewards[own - LS_CELL_REWARD_CHOSEN].index >= 0)
+    own++;
   const int numbers =
       ls_optimizer_temporaries(&lowering->sharded->layout.optimizer, 0, LS_FROM_NUMBER);
   const int storage = ls_lower_storage(lowering, "cells", LS_POOL_CELL, LS_CATEGORY_INPUTS,

@@ -419,6 +419,32 @@ static inline void make_cross_entropy(op_case *c) {
   }
 }
 
+static inline void make_distillation(op_case *c) {
+  const int64_t rows = any_rows(), columns = random_below(3) ? any_size() : 2500;
+  operand logits = matrix_of(rows, columns, 1, random_below(4)), labels = vector_of(INDEX, rows);
+  operand sums = matrix_of(rows, LS_DISTILL_SUMS, 1, 0);
+  logits.start[1] = random_below(20);
+  labels.range = columns + 30;
+  c->kind = random_below(2) ? LS_OP_DISTILL_SUM : LS_OP_DISTILL_GRAD;
+  c->attributes = (ls_attributes){.softmax_scale = random_below(2) ? 1 : 0.4,
+                                  .scale = random_below(3) ? 0.3 : 1};
+  c->in[0] = c->in[2] = logits;
+  c->in[1] = c->in[3] = vector_of(SUMS, rows);
+  c->inputs = 5, c->outputs = 1;
+  if (c->kind == LS_OP_DISTILL_SUM) {
+    c->in[4] = labels;
+    sums.kind = SUMS;
+    c->out[0] = sums;
+    return;
+  }
+  sums.kind = POSITIVE;
+  c->inputs = 7;
+  c->in[4] = sums, c->in[5] = labels, c->in[6] = cell_of(0.37);
+  c->out[0] = logits;
+  c->in_place = true;
+  c->floor = 1e-6; /* of one column alone: shares of 1 less 1 */
+}
+
 static inline void make_optimizer(op_case *c) {
   const int64_t count = random_below(3) ? any_size() : 20001;
   const bool flat = random_below(2);

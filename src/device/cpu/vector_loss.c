@@ -145,6 +145,105 @@ static ls_status kernel_xent_grad(const ls_kernel_args *args, ls_error *error) {
   return share_rows(args, xent_grad_turns);
 }
 
+/* Of a row of logits and of the teacher's, piece by piece: sums as of row_exp_sum. */
+static void distill_sums(const ls_kernel_args *args, int64_t row, double sums[LS_DISTILL_SUMS]) {
+  const ls_view *logits = &args->in[0];
+  const float max = ((const float *)args->in[1].data)[row];
+  const float its_max = ((const float *)args->in[3].data)[row];
+  const float inverse = (float)args->attributes->softmax_scale;
+  float buffer[LS_PIECE], its_buffer[LS_PIECE];
+  for (int64_t at = 0; at < logits->valid[1]; at += LS_PIECE) {
+    const int64_t count = least(LS_PIECE, logits->valid[1] - at);
+    const float *x = piece_load(logits, row, at, count, buffer);
+    const float *t = piece_load(&args->in[2], row, at, count, its_buffer);
+    float sum = 0, soft = 0, teacher = 0, apart = 0;
+#pragma omp simd reduction(+ : sum, soft, teacher, apart)
+    for (int64_t i = 0; i < count; i++) {
+      const float below = x[i] - max, its_below = t[i] - its_max;
+      const float share = exp_of(inverse * its_below);
+      sum += exp_of(below);
+      soft += exp_of(inverse * below);
+      teacher += share;
+      apart += share * (inverse * (its_below - below));
+    }
+    sums[LS_DISTILL_EXP] += (double)sum;
+    sums[LS_DISTILL_SOFT] += (double)soft;
+    sums[LS_DISTILL_TEACHER] += (double)teacher;
+    sums[LS_DISTILL_APART] += (double)apart;
+  }
+}
+
+static void distill_sum_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const ls_view *logits = &args->in[0];
+  const int32_t *labels = args->in[4].data;
+  for (int64_t row = begin; row < end; row++) {
+    const int64_t column = label_column(logits, labels[row]);
+    double sums[LS_DISTILL_SUMS] = {0};
+    float buffer, *out = (float *)args->out[0].data + row * args->out[0].dims[1];
+    distill_sums(args, row, sums);
+    if (column >= 0) sums[LS_DISTILL_TARGET] = (double)*piece_load(logits, row, column, 1, &buffer);
+    for (int s = 0; s < LS_DISTILL_SUMS; s++)
+      out[s] = (float)sums[s] + (args->accumulate[0] ? out[s] : 0);
+  }
+}
+
+static ls_status kernel_distill_sum(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return share_rows(args, distill_sum_turns);
+}
+
+/* One row of hard (softmax - one at the label) + soft (softened softmax - the teacher's). */
+static void distill_grad_row(const ls_kernel_args *args, int64_t row, int64_t label, float hard,
+                             float soft) {
+  float in_buffer[LS_PIECE], its_buffer[LS_PIECE], out_buffer[LS_PIECE];
+  const ls_view *logits = &args->in[0], *out = &args->out[0];
+  const float max = ((const float *)args->in[1].data)[row];
+  const float its_max = ((const float *)args->in[3].data)[row];
+  const float *sums = (const float *)args->in[4].data + row * args->in[4].dims[1];
+  const float inverse = (float)args->attributes->softmax_scale;
+  const float of_hard = hard / sums[LS_DISTILL_EXP], of_soft = soft / sums[LS_DISTILL_SOFT];
+  const float of_teacher = soft / sums[LS_DISTILL_TEACHER];
+  const bool add = args->accumulate[0];
+  for (int64_t at = 0; at < logits->valid[1]; at += LS_PIECE) {
+    const int64_t count = least(LS_PIECE, logits->valid[1] - at);
+    const float *x = piece_load(logits, row, at, count, in_buffer);
+    const float *t = piece_load(&args->in[2], row, at, count, its_buffer);
+    float *to = piece_target(out, row, at, count, add, out_buffer);
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) {
+      const float below = x[i] - max;
+      to[i] = exp_of(below) * of_hard + exp_of(inverse * below) * of_soft -
+              exp_of(inverse * (t[i] - its_max)) * of_teacher;
+    }
+    if (label >= at && label < at + count) to[label - at] -= hard;
+    piece_store(out, row, at, count, add, out_buffer);
+  }
+  row_clear_tail(out, row, add);
+}
+
+static void distill_grad_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const ls_view *out = &args->out[0];
+  const int32_t *labels = args->in[5].data;
+  const double scale = *(const double *)args->in[6].data, share = args->attributes->scale;
+  const float hard = (float)(scale * (1 - share));
+  const float soft = (float)(scale * share / args->attributes->softmax_scale);
+  for (int64_t row = begin; row < end; row++) {
+    if (labels[row] >= 0)
+      distill_grad_row(args, row, label_column(&args->in[0], labels[row]), hard, soft);
+    else if (!args->accumulate[0])
+      memset(view_at(out, row, 0), 0, (size_t)out->dims[1] * ls_dtype_bytes(out->dtype));
+  }
+}
+
+static ls_status kernel_distill_grad(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return share_rows(args, distill_grad_turns);
+}
+
 static void softcap_turns(const void *work, int part, int64_t begin, int64_t end) {
   (void)part;
   const ls_kernel_args *args = work;
@@ -205,6 +304,8 @@ void LS_VECTOR(ls_fill_loss)(ls_kernel_table *table) {
   table->kernel[LS_OP_XENT_GRAD] = kernel_xent_grad;
   table->kernel[LS_OP_XENT_SUM_EACH] = kernel_xent_sum;
   table->kernel[LS_OP_XENT_GRAD_EACH] = kernel_xent_grad_each;
+  table->kernel[LS_OP_DISTILL_SUM] = kernel_distill_sum;
+  table->kernel[LS_OP_DISTILL_GRAD] = kernel_distill_grad;
   table->kernel[LS_OP_SOFTCAP] = kernel_softcap;
   table->kernel[LS_OP_SOFTCAP_BWD] = kernel_softcap_bwd;
 }
