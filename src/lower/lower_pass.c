@@ -102,6 +102,7 @@ static int reuses_input_buffer(const ls_lowering *lowering, const ls_shard_node 
   else if (node->collective != LS_COLLECTIVE_NONE)
     return -1;
   if (input < 0 || lowering->last_use[node->in[input]] != n) return -1;
+  if (lowering->slices->before[n]) return -1; /* it may not be the last to run */
   /* Other nodes, of before in the list, may run after all slices. */
   if (lowering->rows && !lowering->slices->inside[node->in[input]]) return -1;
   if (lowering->halves[node->segment] && lowering->read_by_weight[node->in[input]]) return -1;
@@ -312,6 +313,8 @@ static void lower_again(ls_lowering *lowering, int segment) {
 /* All slices in turn. The first has the most rows: what is only there in slices is as large. */
 static void lower_slices(ls_lowering *lowering) {
   const ls_logits_slices *slices = lowering->slices;
+  for (int n = slices->first; n <= slices->last; n++)
+    if (slices->before[n]) lower_node(lowering, n);
   for (int64_t row = 0; row < slices->all; row += slices->rows) {
     const int64_t left = slices->all - row;
     lowering->first_row = row;
@@ -332,9 +335,9 @@ void ls_lower_pass(ls_lowering *lowering, ls_action_kind kind, int segment) {
   for (int i = 0; i < nodes->count; i++) {
     const int n = nodes->items[i];
     if (!belongs(&lowering->sharded->nodes.items[n], kind)) continue;
-    if (!lowering->slices->nodes[n])
-      lower_node(lowering, n);
-    else if (n == lowering->slices->first)
+    if (n == lowering->slices->first && lowering->slices->rows)
       lower_slices(lowering);
+    else if (!lowering->slices->nodes[n] && !lowering->slices->before[n])
+      lower_node(lowering, n);
   }
 }

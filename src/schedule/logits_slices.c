@@ -59,8 +59,8 @@ static bool uses_wide(const slicer *s, const ls_shard_node *node) {
 }
 
 /* Nodes that use a wide value, and those between two of them: on a path from what one makes to what
- * another reads. False: one of them reads something else that is made in between. */
-static bool find_nodes(slicer *s) {
+ * another reads. What one of them reads that is made in between of other things is made before. */
+static void find_nodes(slicer *s) {
   const ls_sharded *sharded = s->sharded;
   ls_logits_slices *out = s->out;
   bool *from = LS_NEW_ARRAY(sharded->arena, bool, sharded->values.count + 1);
@@ -81,11 +81,10 @@ static bool find_nodes(slicer *s) {
     bool needed = out->nodes[n];
     for (int o = 0; o < node->outputs; o++) needed |= to[node->out[o]];
     if (!needed) continue;
-    if (!behind[n]) return false;
-    out->nodes[n] = true;
+    out->nodes[n] = behind[n];
+    out->before[n] = !behind[n];
     for (int i = 0; i < node->inputs; i++) to[node->in[i]] = true;
   }
-  return true;
 }
 
 static int64_t stored_rows(const ls_sharded *sharded, int value) {
@@ -170,7 +169,7 @@ static bool make(slicer *s) {
   const ls_graph *graph = s->sharded->graph;
   if (graph->loss.index < 0) return false;
   find_wide(s);
-  if (!find_nodes(s)) return false;
+  find_nodes(s);
   s->out->all = stored_rows(s->sharded, s->sharded->nodes.items[s->out->first].out[0]);
   s->out->rows = ls_logits_slices_rows(s->out->all, row_bytes(s), &s->sharded->layout);
   if (!s->out->rows || !all_may_slice(s)) return false;
@@ -181,12 +180,14 @@ static bool make(slicer *s) {
 ls_logits_slices *ls_logits_slices_make(const ls_sharded *sharded) {
   ls_logits_slices *out = LS_NEW(sharded->arena, ls_logits_slices);
   out->nodes = LS_NEW_ARRAY(sharded->arena, bool, sharded->nodes.count + 1);
+  out->before = LS_NEW_ARRAY(sharded->arena, bool, sharded->nodes.count + 1);
   out->inside = LS_NEW_ARRAY(sharded->arena, bool, sharded->values.count + 1);
   out->wide = LS_NEW_ARRAY(sharded->arena, bool, sharded->values.count + 1);
   slicer s = {.sharded = sharded, .out = out};
   if (!make(&s)) {
     out->rows = out->all = 0;
     memset(out->nodes, 0, (size_t)sharded->nodes.count * sizeof *out->nodes);
+    memset(out->before, 0, (size_t)sharded->nodes.count * sizeof *out->before);
   }
   return out;
 }

@@ -18,6 +18,7 @@ typedef struct ls_logits_slices {
   int64_t rows, all; /* of a slice, of which the last may have fewer; that a rank has. 0: none */
   int first, last;   /* sharded nodes in slices, and what is between */
   bool *nodes;       /* by sharded node: it runs for each slice */
+  bool *before;      /* likewise: it stands between such nodes, and runs before all slices */
   bool *inside; /* by sharded value: such nodes alone touch it, so it is only there in slices */
   bool *wide;   /* of these, logits and what has their shape */
 } ls_logits_slices;
