@@ -4,6 +4,7 @@
 #include "cli/command.h"
 #include "cli/hardware.h"
 #include "session/prove.h"
+#include "session/teacher.h"
 
 static const char help[] =
     "usage: lockstep check RUN.yaml|RUN [key=value ...] [-n DEVICES] [--on HARDWARE]\n\n"
@@ -134,6 +135,8 @@ static ls_status check(ls_arena *arena, const ls_words *words, void *given, ls_e
   const int64_t frozen = ls_graph_frozen(session->graph);
   if (frozen > 0)
     printf("frozen: %.2f M parameters, proved to stay as they are\n", (double)frozen / 1e6);
+  const char *teacher = ls_teacher_text(arena, session);
+  if (teacher) printf("%s\n", teacher);
   print_proof(&proof);
   print_saving(&proof.saving);
   print_memory(session);

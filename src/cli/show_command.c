@@ -147,6 +147,17 @@ static ls_status print_frozen(const ls_session *session, int stage, ls_error *er
   return LS_OK;
 }
 
+static ls_status print_teacher(const ls_session *session, int stage, ls_error *error) {
+  if (!session->teacher) return LS_OK;
+  ls_session *alone;
+  LS_TRY(ls_session_untaught(session->arena, session, &alone, error));
+  const int64_t more =
+      ls_session_stage_bytes(session, stage) - ls_session_stage_bytes(alone, stage);
+  printf("  %-20s %10.2f  more than without the teacher, of %.2f M parameters\n", "teacher",
+         (double)more / 1048576, (double)ls_model_parameters(session->teacher) / 1e6);
+  return LS_OK;
+}
+
 /* Programs of all stages, or numbers of one. */
 static ls_status show_program(const ls_session *session, const show_flags *flags, ls_error *error) {
   const ls_program *const *stages =
@@ -167,6 +178,7 @@ static ls_status show_program(const ls_session *session, const show_flags *flags
   if (flags->memory) ls_program_print_memory(stages[stage], session->workspace[stage], stdout);
   if (flags->memory) LS_TRY(print_prefetch(session, stage, error));
   if (flags->memory && !flags->evaluate) LS_TRY(print_frozen(session, stage, error));
+  if (flags->memory && !flags->evaluate) LS_TRY(print_teacher(session, stage, error));
   if (flags->memory) ls_hardware_print(session, stage);
   if (flags->memory && session->layout.recompute_of_count)
     printf("  runs again           %s\n",

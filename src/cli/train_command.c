@@ -13,6 +13,7 @@
 #include "session/agree.h"
 #include "session/fit.h"
 #include "session/offload_room.h"
+#include "session/teacher.h"
 #include "text/quote.h"
 #include "train/loop.h"
 #include "watch/progress.h"
@@ -160,6 +161,8 @@ static void describe(const ls_session *session, const ls_dataset *dataset,
   const int64_t frozen = ls_graph_frozen(session->graph);
   if (frozen > 0)
     fprintf(stderr, "frozen: %.2f M parameters, which stay as they are\n", (double)frozen / 1e6);
+  const char *teacher = ls_teacher_text(session->arena, session);
+  if (teacher) fprintf(stderr, "%s\n", teacher);
   const ls_model_config *config = &session->config;
   if (config->lora_rank)
     fprintf(stderr, "adapters: %.2f M parameters of rank %lld, which count %g times\n",
@@ -208,7 +211,8 @@ static void print_peak(void *context, const ls_peak *peak) {
                    1e-9 * peak->usual);
 }
 
-/* That of pairs is of no token, nor is that of texts, whose share told right (0 to 1) is said. */
+/* That of pairs is of no token, nor is that of texts, whose share told right (0 to 1) is said; a
+ * teacher's share is no text's. */
 static void note_validation(const printer *self, int64_t step, double loss, double accuracy,
                             const char *end) {
   if (self->dataset->labelled) {
@@ -216,7 +220,7 @@ static void note_validation(const printer *self, int64_t step, double loss, doub
                      (long long)step, loss, 100 * accuracy, end);
     return;
   }
-  if (self->dataset->pairs) {
+  if (self->dataset->pairs || self->session->teacher) {
     ls_progress_note(self->progress, "step %lld: validation loss %.4f%s", (long long)step, loss,
                      end);
     return;
@@ -239,6 +243,9 @@ static void print_step(void *context, const ls_metrics_step *step) {
                                   .mfu = step->mfu,
                                   .memory_bytes = (double)step->memory_bytes,
                                   .pairs = step->pairs,
+                                  .taught = step->taught,
+                                  .cross_entropy = step->cross_entropy,
+                                  .divergence = step->divergence,
                                   .expert_load = step->expert_load,
                                   .margin = step->reward_chosen - step->reward_rejected,
                                   .preferred = step->preferred,

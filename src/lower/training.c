@@ -12,7 +12,8 @@ static ls_status build_graph(ls_arena *arena, const ls_training *training, const
       .documents = training->documents,
       .places = layout->cp > 1,
       .turns = ls_layout_turns(layout),
-      .pairs = training->pairs};
+      .pairs = training->pairs,
+      .teacher = training->teacher};
   LS_TRY(ls_model_build(arena, training->model, &options, graph, error));
   for (int p = 0; training->evaluates && p < (*graph)->parameters.count; p++)
     (*graph)->parameters.items[p].trainable = false;

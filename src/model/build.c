@@ -13,22 +13,24 @@ ls_tensor_id ls_builder_constant(ls_builder *builder, const char *name, int64_t 
                               .ndim = 1,
                               .dims = {count},
                               .init = LS_INIT_ZEROS,
+                              .teacher = builder->teacher,
                               .precision = LS_ACCUMULATE};
   const ls_tensor_id made = ls_graph_parameter(graph, &about);
   graph->parameters.items[graph->parameters.count - 1].trainable = false;
   return made;
 }
 
-/* Beside adapters all else is frozen. */
+/* Beside adapters all else is frozen, and a teacher is always. */
 static ls_tensor_id add_parameter(ls_builder *builder, const char *name,
                                   const ls_parameter *about) {
   ls_graph *graph = builder->graph;
   ls_parameter named = *about;
   named.name = ls_arena_printf(graph->arena, "%s.%s", builder->part, name);
+  named.teacher = builder->teacher;
   const ls_tensor_id made = ls_graph_parameter(graph, &named);
   graph->parameters.items[graph->parameters.count - 1].trainable =
-      about->adapter ||
-      (builder->config->lora_rank == 0 && !ls_precision_is_blocks(about->precision));
+      !builder->teacher && (about->adapter || (builder->config->lora_rank == 0 &&
+                                               !ls_precision_is_blocks(about->precision)));
   return made;
 }
 
@@ -221,9 +223,10 @@ static ls_status check_options(const ls_model_config *config, const ls_build_opt
   return LS_OK;
 }
 
-/* Parameters are called by the segment they are of. */
-static void name_parts(ls_builder *builder, int segment) {
-  builder->part = builder->graph->segments.items[segment].name;
+/* Parameters are called by the segment they are of; a teacher's by that of a model of its own. */
+static void name_parts(ls_builder *builder, const char *part) {
+  builder->part =
+      ls_arena_printf(builder->graph->arena, "%s%s", builder->teacher ? "teacher." : "", part);
 }
 
 /* Few columns, whole on every rank: a token's logits are together wherever its stream is. It is
@@ -236,35 +239,100 @@ static ls_tensor_id build_classes(ls_builder *builder, ls_tensor_id x) {
   return ls_graph_linear(builder->graph, x, weight);
 }
 
-static ls_tensor_id build_head(ls_builder *builder, const ls_family *family, ls_tensor_id x) {
+static ls_tensor_id embed(ls_builder *builder) {
+  const ls_family *family = builder->family;
+  name_parts(builder, "embedding");
+  return (family->embed ? family->embed : ls_decoder_embed)(builder);
+}
+
+static ls_tensor_id block(ls_builder *builder, ls_tensor_id x) {
+  const ls_family *family = builder->family;
+  name_parts(builder, ls_arena_printf(builder->graph->arena, "layers.%d", builder->layer));
+  return (family->block ? family->block : ls_decoder_block)(builder, x);
+}
+
+static ls_tensor_id final_norm(ls_builder *builder, ls_tensor_id x) {
+  const ls_family *family = builder->family;
+  name_parts(builder, "head");
+  return (family->final_norm ? family->final_norm : ls_decoder_final_norm)(builder, x);
+}
+
+/* Of the normed stream. */
+static ls_tensor_id logits_of(ls_builder *builder, ls_tensor_id x) {
   const ls_model_config *config = builder->config;
-  name_parts(builder, ls_graph_segment(builder->graph, "head"));
-  x = (family->final_norm ? family->final_norm : ls_decoder_final_norm)(builder, x);
   if (config->classes) return build_classes(builder, x);
   ls_tensor_id weight = builder->table;
   if (!config->tied)
     weight = ls_builder_weight(builder, "weight", config->vocabulary, config->width,
                                LS_TP_VOCABULARY, config->initializer_range);
   ls_tensor_id bias = {-1};
-  if (family->decoder.head_bias)
+  if (builder->family->decoder.head_bias)
     bias = ls_builder_vector(builder, "bias", config->vocabulary, LS_TP_VOCABULARY, LS_INIT_ZEROS);
   if (builder->options->headless) return (ls_tensor_id){-1}; /* its parameters have their places */
   ls_tensor_id logits = ls_graph_linear(builder->graph, x, weight);
-  if (family->decoder.head_bias) logits = ls_graph_bias(builder->graph, logits, bias);
+  if (bias.index >= 0) logits = ls_graph_bias(builder->graph, logits, bias);
   return config->logit_cap > 0 ? ls_graph_softcap(builder->graph, logits, config->logit_cap)
                                : logits;
 }
 
-static ls_graph *build(ls_arena *arena, const ls_family *family, const ls_model_config *config,
-                       const ls_build_options *options) {
+static void make_inputs(ls_graph *graph, const ls_builder *builder) {
+  const ls_build_options *options = builder->options;
+  const ls_dropout *dropout = &builder->dropout;
+  graph->ids = ls_graph_input(graph, "ids", options->tokens);
+  if (options->mode != LS_MODEL_DECODE)
+    graph->labels = ls_graph_input(graph, "labels", options->tokens);
+  graph->positions = ls_graph_input(graph, "positions", options->tokens);
+  /* A mask goes by tokens' places, as attention is told them. */
+  const bool placed = options->mode == LS_MODEL_DECODE ? options->sequences > 1
+                                                       : options->places || dropout->attention > 0;
+  if (placed) graph->places = ls_graph_input(graph, "places", options->tokens);
+  if (dropout->embedding > 0 || dropout->hidden > 0 || dropout->attention > 0 ||
+      dropout->adapter > 0)
+    graph->draws = ls_graph_input(graph, "draws", options->tokens);
+}
+
+/* A teacher's layers that go with one of the model's: as many with each, as far as they go. Where
+ * there are none its stream passes through, so that it goes from stage to stage as the model's. */
+static ls_tensor_id teach(ls_builder *teacher, ls_tensor_id x, int layer, int64_t layers) {
+  const int64_t own = teacher->config->layers;
+  const int end = (int)((layer + 1) * own / layers);
+  const int first = (int)(layer * own / layers);
+  for (teacher->layer = first; teacher->layer < end; teacher->layer++) x = block(teacher, x);
+  if (first < end) return x;
+  return ls_graph_stream(teacher->graph, ls_graph_scale(teacher->graph, x, 1));
+}
+
+static void make_loss(ls_graph *graph, const ls_build_options *options, ls_tensor_id logits,
+                      ls_tensor_id taught) {
+  if (options->mode == LS_MODEL_DECODE)
+    graph->logits = logits;
+  else if (options->pairs.beta > 0)
+    ls_graph_preferences(graph, logits, options->pairs.beta, options->pairs.smoothing);
+  else if (taught.index >= 0)
+    ls_graph_distillation(graph, logits, taught, options->teacher.temperature,
+                          options->teacher.share);
+  else
+    ls_graph_cross_entropy(graph, logits);
+}
+
+static ls_builder make_builder(ls_graph *graph, const ls_model_config *config,
+                               const ls_build_options *options) {
+  return (ls_builder){.graph = graph,
+                      .config = config,
+                      .options = options,
+                      .family = ls_family_find(config->family),
+                      .rope = {-1},
+                      .loads = {-1},
+                      .local_rope = {-1}};
+}
+
+/* `teacher_config` is NULL where there is none. Both models' norms come before both products, so
+ * that logits can be made in slices. */
+static ls_graph *build(ls_arena *arena, const ls_model_config *config,
+                       const ls_model_config *teacher_config, const ls_build_options *options) {
   ls_graph *graph = ls_graph_create(arena);
-  ls_builder builder = {.graph = graph,
-                        .config = config,
-                        .options = options,
-                        .family = family,
-                        .rope = {-1},
-                        .loads = {-1},
-                        .local_rope = {-1}};
+  ls_builder builder = make_builder(graph, config, options), teacher = {0};
+  const bool taught = teacher_config != NULL;
   if (options->mode == LS_MODEL_TRAIN) builder.dropout = config->dropout;
   if (config->lora_rank == 0) builder.dropout.adapter = 0;
   graph->tokens = options->tokens;
@@ -276,48 +344,64 @@ static ls_graph *build(ls_arena *arena, const ls_family *family, const ls_model_
   graph->head_dim = config->head_dim;
   graph->vocabulary = config->classes ? config->classes : config->vocabulary;
   graph->experts = config->experts;
-  name_parts(&builder, ls_graph_segment(graph, "embedding"));
-  graph->ids = ls_graph_input(graph, "ids", options->tokens);
-  if (options->mode != LS_MODEL_DECODE)
-    graph->labels = ls_graph_input(graph, "labels", options->tokens);
-  graph->positions = ls_graph_input(graph, "positions", options->tokens);
-  const ls_dropout *dropout = &builder.dropout;
-  /* A mask goes by tokens' places, as attention is told them. */
-  const bool placed = options->mode == LS_MODEL_DECODE ? options->sequences > 1
-                                                       : options->places || dropout->attention > 0;
-  if (placed) graph->places = ls_graph_input(graph, "places", options->tokens);
-  if (dropout->embedding > 0 || dropout->hidden > 0 || dropout->attention > 0 ||
-      dropout->adapter > 0)
-    graph->draws = ls_graph_input(graph, "draws", options->tokens);
-  ls_tensor_id x = (family->embed ? family->embed : ls_decoder_embed)(&builder);
-  for (builder.layer = 0; builder.layer < config->layers; builder.layer++) {
-    name_parts(&builder, ls_graph_layer(graph, builder.layer));
-    x = (family->block ? family->block : ls_decoder_block)(&builder, x);
+  ls_graph_segment(graph, "embedding");
+  make_inputs(graph, &builder);
+  ls_tensor_id x = embed(&builder), y = {-1};
+  if (taught) {
+    teacher = make_builder(graph, teacher_config, options);
+    teacher.teacher = true;
+    graph->teacher =
+        (ls_head_counts){teacher_config->kv_heads, teacher_config->heads, teacher_config->experts};
+    y = embed(&teacher);
   }
-  ls_tensor_id logits = build_head(&builder, family, x);
+  for (int layer = builder.layer = 0; layer < config->layers; layer = ++builder.layer) {
+    ls_graph_layer(graph, layer);
+    x = block(&builder, x);
+    if (taught) y = teach(&teacher, y, layer, config->layers);
+  }
+  ls_graph_segment(graph, "head");
+  x = final_norm(&builder, x);
+  if (taught) y = logits_of(&teacher, final_norm(&teacher, y));
+  ls_tensor_id logits = logits_of(&builder, x);
   ls_builder_balance(&builder);
-  if (options->mode == LS_MODEL_DECODE)
-    graph->logits = logits;
-  else if (options->pairs.beta > 0)
-    ls_graph_preferences(graph, logits, options->pairs.beta, options->pairs.smoothing);
-  else
-    ls_graph_cross_entropy(graph, logits);
+  make_loss(graph, options, logits, y);
   return graph;
+}
+
+/* As it is looked at: nothing of it is dropped, balanced or adapted. */
+static ls_model_config teacher_of(const ls_model_config *config) {
+  ls_model_config made = *config;
+  made.dropout = (ls_dropout){0};
+  made.balance = (ls_balance){0};
+  return made;
 }
 
 ls_status ls_model_build(ls_arena *arena, const ls_model_config *config,
                          const ls_build_options *options, ls_graph **graph, ls_error *error) {
-  const ls_family *family = ls_family_find(config->family);
-  LS_ASSERT(family);
+  const ls_model_config *asked = options->teacher.config;
+  LS_ASSERT(ls_family_find(config->family));
   LS_TRY(check_options(config, options, error));
-  *graph = build(arena, family, config, options);
+  if (!asked) {
+    *graph = build(arena, config, NULL, options);
+    return LS_OK;
+  }
+  const ls_model_config teacher = teacher_of(asked);
+  LS_ASSERT(ls_family_find(asked->family) && asked->lora_rank == 0);
+  if (asked->vocabulary != config->vocabulary)
+    return ls_fail(error, LS_INPUT,
+                   "%s: a vocabulary of %lld; expected the %lld of %s, whose logits are compared "
+                   "with its own one by one",
+                   asked->source, (long long)asked->vocabulary, (long long)config->vocabulary,
+                   config->source);
+  LS_TRY(check_options(&teacher, options, error));
+  *graph = build(arena, config, &teacher, options);
   return LS_OK;
 }
 
 int64_t ls_model_parameters(const ls_model_config *config) {
   ls_arena *arena = ls_arena_create();
   const ls_build_options one = {.tokens = 1, .sequence = 1};
-  const ls_graph *graph = build(arena, ls_family_find(config->family), config, &one);
+  const ls_graph *graph = build(arena, config, NULL, &one);
   int64_t total = 0;
   for (int i = 0; i < graph->parameters.count; i++)
     total += ls_tensor_elements(ls_graph_tensor(graph, graph->parameters.items[i].tensor)) *

@@ -68,7 +68,8 @@ typedef struct ls_builder {
   ls_dropout dropout;            /* none but in training */
   ls_tensor_id loads;            /* of the layers built, where they are balanced together */
   LS_LIST(ls_tensor_id) routers; /* logits of these layers */
-  const char *part;              /* name of the segment being built */
+  bool teacher;                  /* it is one: ls_model_teacher */
+  const char *part;              /* name of the segment being built, as parameters have it */
   int layer;
 } ls_builder;
 

@@ -134,6 +134,7 @@ typedef struct ls_model_config {
   const char *source; /* the file it was read from, or the preset's name: for messages */
   const char *text;   /* of config.json as read; NULL: its numbers were changed since */
   const char *base;   /* with adapters: the folder of the weights they are beside; NULL: none */
+  bool teacher;       /* its parameters are those of a graph that are a teacher's */
 #define LS_MODEL_FIELD(type, name, words) type name;
   LS_MODEL_NUMBERS(LS_MODEL_FIELD)
 #undef LS_MODEL_FIELD
@@ -217,6 +218,13 @@ typedef struct ls_model_pairs {
   double smoothing;
 } ls_model_pairs;
 
+/* A frozen model beside the one that is trained, with the same vocabulary, whose logits it learns:
+ * ls_graph_distillation. */
+typedef struct ls_model_teacher {
+  const ls_model_config *config; /* NULL: there is none. Borrowed while the graph is built */
+  double temperature, share;
+} ls_model_teacher;
+
 typedef struct ls_build_options {
   ls_model_mode mode;
   int64_t tokens;     /* n: B x T of one microbatch; decoding: new tokens, of any sequences */
@@ -230,6 +238,7 @@ typedef struct ls_build_options {
   bool places;          /* tokens lie in an order of their own, of which attention is told */
   int turns;            /* with places: of rings that keys go round; 0: attention has all at once */
   ls_model_pairs pairs; /* with documents, two of which may be as long as the model is made for */
+  ls_model_teacher teacher; /* not in decoding, nor with pairs */
 } ls_build_options;
 
 /* How fast each pair of columns turns, in radians per position, in sequences of `sequence` tokens:
@@ -238,7 +247,9 @@ typedef struct ls_build_options {
 const double *ls_rope_frequencies(ls_arena *arena, const ls_model_config *config, bool local,
                                   int64_t sequence, double *scale);
 
-/* Builds the forward graph: segments "embedding", "layers.0" ..., "head". */
+/* Builds the forward graph: segments "embedding", "layers.0" ..., "head". A teacher's layers are
+ * dealt over those of the model, its parameters are frozen and called "teacher.NAME". LS_INPUT also
+ * where it has another vocabulary. */
 LS_CHECKED ls_status ls_model_build(ls_arena *arena, const ls_model_config *config,
                                     const ls_build_options *options, ls_graph **graph,
                                     ls_error *error);

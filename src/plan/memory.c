@@ -212,6 +212,8 @@ static ls_status compile_small(ls_arena *arena, const outline *of, int most, sma
   const ls_training *training = of->memory->problem->training;
   *made = (small_model){.stages = LS_NEW_ARRAY(arena, ls_program *, of->layout.pp)};
   ls_layout layout = of->layout;
+  if (training->teacher.config)
+    return ls_fail(error, LS_INPUT, "layers with a teacher's beside them are not like others");
   layout.stages = cut_small(arena, of, most, made);
   ls_model_config model = *training->model;
   model.layers = made->layers;

@@ -9,7 +9,8 @@ ls_status ls_balance_apply(ls_session *session, ls_error *error) {
   const ls_run_experts *run = &session->run->experts;
   ls_balance *balance = &session->config.balance;
   const bool asks = run->aux_loss > 0 || run->z_loss > 0 || run->bias_rate > 0;
-  const bool examples = session->run->task != LS_RUN_NEXT_TOKEN; /* pairs, or texts with a class */
+  const ls_run_task task = session->run->task;
+  const bool examples = task == LS_RUN_DPO || task == LS_RUN_CLASSIFY;
   if (asks && session->config.experts == 0)
     return refuse(session,
                   run->aux_loss > 0 ? "experts.aux_loss"

@@ -55,10 +55,10 @@ static ls_status give_classes(ls_session *session, ls_error *error) {
 ls_status ls_classes_settle(ls_session *session, ls_error *error) {
   ls_run_file *run = session->run;
   const ls_model_config *config = &session->config;
-  if (config->classes && run->task == LS_RUN_DPO)
+  if (config->classes && run->task != LS_RUN_NEXT_TOKEN && run->task != LS_RUN_CLASSIFY)
     return ls_fail(error, LS_INPUT,
-                   "%s: found dpo, but %s has a head over classes and writes no answers: give "
-                   "task=classify, or another model",
+                   "%s: %s has a head over classes and writes no tokens: give task=classify, or "
+                   "another model",
                    ls_run_file_where(run, "task"), run->model);
   if (config->classes && run->task == LS_RUN_NEXT_TOKEN) {
     run->task = LS_RUN_CLASSIFY;

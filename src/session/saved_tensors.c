@@ -43,6 +43,19 @@ ls_saved_tensors ls_saved_moments(ls_arena *arena, const ls_program *program) {
   return all;
 }
 
+/* What a rank fills of a teacher, under our names: which files have it is the teacher's. */
+static ls_stored_layout teacher_tensor(ls_arena *arena, const ls_graph *graph, int parameter) {
+  const ls_parameter *about = &graph->parameters.items[parameter].about;
+  const int64_t rows = about->dims[0];
+  ls_stored_layout made = {
+      .name = about->name, .plain = about->name, .part = LS_PART_MASTER, .ndim = about->ndim};
+  made.dims[0] = rows;
+  if (about->ndim > 1) made.dims[1] = about->dims[1] * ls_precision_numbers(about->precision);
+  *LS_APPEND(arena, &made.pieces) =
+      (ls_weight_piece){.parameter = parameter, .rows = rows, .block = rows, .period = rows};
+  return made;
+}
+
 static bool is_written(const ls_model_config *config, const ls_stored_layout *tensor) {
   return config->lora_rank == 0 || tensor->adapter;
 }
@@ -53,13 +66,17 @@ ls_status ls_saved_tensors_list(ls_arena *arena, const ls_model_config *config,
   ls_weight_plan plan;
   LS_TRY(ls_weights_plan(arena, config, graph, &plan, error));
   const ls_saved_tensors moments = ls_saved_moments(arena, program);
-  const int count = plan.count + moments.count;
-  *all = (ls_saved_tensors){.items = LS_NEW_ARRAY(arena, ls_stored_layout, count), .all = count};
+  const int count = plan.count + moments.count + graph->parameters.count;
+  *all = (ls_saved_tensors){.items = LS_NEW_ARRAY(arena, ls_stored_layout, count)};
   for (int t = 0; t < plan.count; t++)
     if (is_written(config, &plan.tensors[t])) all->items[all->weights++] = plan.tensors[t];
   memcpy(all->items + all->weights, moments.items, sizeof *all->items * (size_t)moments.count);
   all->count = all->weights + moments.count;
-  for (int t = 0, behind = all->count; t < plan.count; t++)
-    if (!is_written(config, &plan.tensors[t])) all->items[behind++] = plan.tensors[t];
+  all->all = all->count;
+  for (int t = 0; t < plan.count; t++)
+    if (!is_written(config, &plan.tensors[t])) all->items[all->all++] = plan.tensors[t];
+  for (int p = 0; p < graph->parameters.count; p++)
+    if (graph->parameters.items[p].about.teacher)
+      all->items[all->all++] = teacher_tensor(arena, graph, p);
   return LS_OK;
 }

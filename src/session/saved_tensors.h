@@ -13,8 +13,8 @@
 typedef struct ls_saved_tensors {
   ls_stored_layout *items;
   int weights, count; /* the weights first */
-  /* Behind these, up to `all`, what adapters are beside: it is as in the folder that the run began
-   * with, so a checkpoint is read without it. */
+  /* Behind these, up to `all`, what adapters are beside, and a teacher: both are as in their
+   * folders, so a checkpoint is read without them. */
   int all;
 } ls_saved_tensors;
 

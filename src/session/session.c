@@ -17,6 +17,7 @@
 #include "session/offload_room.h"
 #include "session/parameter_groups.h"
 #include "session/quantize.h"
+#include "session/teacher.h"
 #include "store/adapters.h"
 #include "store/freeze.h"
 #include "store/weights.h"
@@ -305,6 +306,7 @@ ls_training ls_session_training(const ls_session *session) {
                        .sequence = session->sequence,
                        .documents = session->run->data.documents == LS_RUN_MASKED,
                        .pairs = pairs_of(session->run),
+                       .teacher = ls_teacher_of(session),
                        .evaluates = session->evaluates,
                        .prepare = session->evaluates ? NULL : prepare,
                        .context = session,
@@ -469,6 +471,7 @@ static ls_status resolve(ls_arena *arena, ls_run_file *run, int devices, int ran
   made->batch = run->train.batch;
   if (ls_hub_is_name(run->model)) LS_TRY(ls_hub_find(arena, run->model, &run->model, error));
   LS_TRY(ls_session_find_model(made, error));
+  LS_TRY(ls_teacher_find(made, error));
   LS_TRY(choose_start(made, error));
   made->ranks_sharing_cores = ranks_sharing_cores;
   LS_TRY(ls_session_check_task(made, error));
@@ -495,6 +498,10 @@ ls_status ls_session_resolve(ls_arena *arena, ls_run_file *run, int devices,
 
 enum { MOST_SOURCES = 2 };
 
+static ls_weights_source teacher_source(const ls_session *session) {
+  return (ls_weights_source){.path = session->run->teacher};
+}
+
 /* The sets that a folder's parameters are in: one, or adapters and what they are beside. Weights
  * alone leave the adapters as they are drawn. */
 static int list_sources(const ls_session *session, const char *path,
@@ -511,20 +518,26 @@ static int list_sources(const ls_session *session, const char *path,
 
 /* Before a text is read for hours and a run's folder made: the headers. What the tensors hold, and
  * all but a byte of a tied head, is the ranks' to read. */
+static ls_status check_source(const ls_session *session, const ls_model_config *config,
+                              ls_weights_source source, ls_error *error) {
+  ls_arena *scratch = ls_arena_create();
+  ls_weights *weights;
+  source.parts = INT32_MAX;
+  const ls_status status =
+      ls_weights_open(scratch, config, session->graph, &source, &weights, error);
+  if (status == LS_OK) ls_weights_close(&weights);
+  ls_arena_destroy(&scratch);
+  return status;
+}
+
 static ls_status check_weights(const ls_session *session, ls_error *error) {
+  if (session->teacher)
+    LS_TRY(check_source(session, session->teacher, teacher_source(session), error));
   if (!session->weights) return LS_OK;
   ls_weights_source sources[MOST_SOURCES];
   const int count = list_sources(session, session->weights, sources);
-  for (int s = 0; s < count; s++) {
-    ls_arena *scratch = ls_arena_create();
-    ls_weights *weights;
-    sources[s].parts = INT32_MAX;
-    const ls_status status =
-        ls_weights_open(scratch, &session->config, session->graph, &sources[s], &weights, error);
-    if (status == LS_OK) ls_weights_close(&weights);
-    ls_arena_destroy(&scratch);
-    LS_TRY(status);
-  }
+  for (int s = 0; s < count; s++)
+    LS_TRY(check_source(session, &session->config, sources[s], error));
   return LS_OK;
 }
 
@@ -580,69 +593,41 @@ ls_status ls_session_under(ls_arena *arena, const ls_session *session, const ls_
 
 static ls_status thaw(const void *context, ls_graph *graph, ls_error *error) {
   (void)context, (void)error;
-  for (int p = 0; p < graph->parameters.count; p++) graph->parameters.items[p].trainable = true;
+  for (int p = 0; p < graph->parameters.count; p++)
+    graph->parameters.items[p].trainable = !graph->parameters.items[p].about.teacher;
   return LS_OK;
+}
+
+static ls_status compile_other(ls_session *other, ls_training training, ls_error *error) {
+  training.budget = 0;
+  LS_TRY(ls_compile(other->arena, &training, &other->layout, &other->device.facts, &other->compiled,
+                    error));
+  other->graph = other->compiled.graph;
+  take_programs(other);
+  return LS_OK;
+}
+
+static ls_session *copy_of(ls_arena *arena, const ls_session *session) {
+  ls_session *other = LS_NEW(arena, ls_session);
+  *other = *session;
+  other->arena = arena;
+  return other;
 }
 
 ls_status ls_session_thawed(ls_arena *arena, const ls_session *session, ls_session **made,
                             ls_error *error) {
-  ls_session *other = LS_NEW(arena, ls_session);
-  *other = *session;
-  other->arena = arena;
+  ls_session *other = *made = copy_of(arena, session);
   other->config.blocks = LS_COMPUTE; /* which are not trained */
   ls_training training = ls_session_training(other);
-  training.budget = 0;
   training.prepare = thaw;
-  LS_TRY(
-      ls_compile(arena, &training, &other->layout, &other->device.facts, &other->compiled, error));
-  other->graph = other->compiled.graph;
-  take_programs(other);
-  *made = other;
-  return LS_OK;
+  return compile_other(other, training, error);
 }
 
-/* The folder a model is in: its own, or its config.json's; NULL for a preset. */
-static const char *model_folder(const ls_session *session) {
-  const char *model = session->run->model;
-  if (ls_directory_exists(model)) return model;
-  if (!ls_file_exists(model)) return NULL;
-  const char *slash = strrchr(model, '/');
-  if (!slash) return ".";
-  return ls_arena_printf(session->arena, "%.*s", (int)(slash > model ? slash - model : 1), model);
-}
-
-static ls_status find_tokenizer(const ls_session *session, const ls_tokenizer **tokenizer,
-                                ls_error *error) {
-  const char *asked = session->run->data.tokenizer;
-  *tokenizer = ls_tokenizer_bytes();
-  if (strcmp(asked, "bytes") == 0) return LS_OK;
-  if (strcmp(asked, "auto") != 0) {
-    const ls_status status = ls_tokenizer_open(asked, NULL, tokenizer, error);
-    if (status != LS_INPUT) return status;
-    return ls_error_prefix(error, "%s", ls_run_file_where(session->run, "data.tokenizer"));
-  }
-  const char *folder = model_folder(session), *base = session->config.base;
-  if (folder) LS_TRY(ls_tokenizer_of(folder, tokenizer, error));
-  const bool none = *tokenizer == ls_tokenizer_bytes(); /* adapters may come without one */
-  return none && base ? ls_tokenizer_of(base, tokenizer, error) : LS_OK;
-}
-
-ls_status ls_session_open_tokenizer(const ls_session *session, const ls_tokenizer **tokenizer,
-                                    ls_error *error) {
-  LS_TRY(find_tokenizer(session, tokenizer, error));
-  const ls_status status = ls_session_check_tokenizer(session, *tokenizer, error);
-  if (status != LS_OK) ls_tokenizer_close(tokenizer);
-  return status;
-}
-
-ls_status ls_session_check_tokenizer(const ls_session *session, const ls_tokenizer *tokenizer,
-                                     ls_error *error) {
-  if (session->config.vocabulary >= tokenizer->vocabulary) return LS_OK;
-  return ls_fail(error, LS_INPUT,
-                 "%s: a vocabulary of %lld, but the tokenizer (%s) has %d ids: take another model "
-                 "or tokenizer, or a config.json with a vocab_size of at least %d",
-                 session->config.source, (long long)session->config.vocabulary, tokenizer->name,
-                 (int)tokenizer->vocabulary, (int)tokenizer->vocabulary);
+ls_status ls_session_untaught(ls_arena *arena, const ls_session *session, ls_session **made,
+                              ls_error *error) {
+  ls_session *other = *made = copy_of(arena, session);
+  other->teacher = NULL;
+  return compile_other(other, ls_session_training(other), error);
 }
 
 ls_status ls_session_rank(const ls_session *session, ls_comm *comm, ls_rank **rank,
@@ -724,7 +709,8 @@ static ls_status initialise(const ls_session *session, ls_rank *rank, bool new_a
   ls_arena *scratch = ls_arena_create();
   initialising work = {session, rank, LS_NEW_ARRAY(scratch, int64_t, program->parameter_count + 1)};
   for (int p = 0; p < program->parameter_count; p++) {
-    const bool left = new_alone && !is_new(session, &records[p].about);
+    const bool left = (new_alone && !is_new(session, &records[p].about)) ||
+                      (session->teacher && records[p].about.teacher); /* which is read */
     const int64_t elements = left ? 0 : ls_program_parameter_elements(&program->parameters[p]);
     const int64_t most = piece_elements(&program->parameters[p]);
     work.first_piece[p + 1] = work.first_piece[p] + (elements + most - 1) / most;
@@ -736,20 +722,16 @@ static ls_status initialise(const ls_session *session, ls_rank *rank, bool new_a
   return status;
 }
 
-ls_status ls_session_initialise(const ls_session *session, ls_rank *rank, ls_error *error) {
-  return initialise(session, rank, false, error);
-}
-
 /* The parameters that are in one set. */
-static ls_status load_source(const ls_session *session, ls_rank *rank, ls_weights_source source,
+static ls_status load_source(const ls_session *session, ls_rank *rank,
+                             const ls_model_config *config, ls_weights_source source,
                              int64_t *bytes_read, ls_error *error) {
   const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
   ls_arena *scratch = ls_arena_create();
   ls_weights *weights = NULL;
   source.part = ls_rank_number(rank);
   source.parts = ls_comm_size(ls_rank_comm(rank));
-  ls_status status =
-      ls_weights_open(scratch, &session->config, session->graph, &source, &weights, error);
+  ls_status status = ls_weights_open(scratch, config, session->graph, &source, &weights, error);
   if (status == LS_OK) {
     LS_LIST(ls_load_item) items = {0};
     for (int p = 0; p < program->parameter_count; p++) {
@@ -767,11 +749,22 @@ static ls_status load_source(const ls_session *session, ls_rank *rank, ls_weight
   return status;
 }
 
+static ls_status load_teacher(const ls_session *session, ls_rank *rank, int64_t *bytes_read,
+                              ls_error *error) {
+  if (!session->teacher) return LS_OK;
+  return load_source(session, rank, session->teacher, teacher_source(session), bytes_read, error);
+}
+
+ls_status ls_session_initialise(const ls_session *session, ls_rank *rank, ls_error *error) {
+  LS_TRY(initialise(session, rank, false, error));
+  return load_teacher(session, rank, NULL, error);
+}
+
 ls_status ls_session_load_adapters(const ls_session *session, ls_rank *rank, const char *path,
                                    ls_error *error) {
   const ls_weights_source source = {
       .path = path, .stem = LS_ADAPTERS_STEM, .kind = LS_WEIGHTS_ADAPTERS};
-  return load_source(session, rank, source, NULL, error);
+  return load_source(session, rank, &session->config, source, NULL, error);
 }
 
 ls_status ls_session_load_weights(const ls_session *session, ls_rank *rank, const char *path,
@@ -780,6 +773,7 @@ ls_status ls_session_load_weights(const ls_session *session, ls_rank *rank, cons
   const int count = list_sources(session, path, sources);
   const bool adapters = session->config.lora_rank && count == 1;
   if (adapters || session->config.draws_head) LS_TRY(initialise(session, rank, true, error));
-  for (int s = 0; s < count; s++) LS_TRY(load_source(session, rank, sources[s], bytes_read, error));
-  return LS_OK;
+  for (int s = 0; s < count; s++)
+    LS_TRY(load_source(session, rank, &session->config, sources[s], bytes_read, error));
+  return load_teacher(session, rank, bytes_read, error);
 }

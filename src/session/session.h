@@ -30,6 +30,7 @@ typedef struct ls_session {
   ls_arena *arena; /* borrowed */
   ls_run_file *run;
   ls_model_config config;
+  const ls_model_config *teacher; /* of the folder run->teacher; NULL: there is none */
   ls_layout layout;
   bool evaluates;          /* it has no step: both its programs are the evaluation */
   const char *weights;     /* Hugging Face weights to start from; NULL: from scratch */
@@ -93,6 +94,10 @@ LS_CHECKED ls_status ls_session_under(ls_arena *arena, const ls_session *session
 LS_CHECKED ls_status ls_session_thawed(ls_arena *arena, const ls_session *session,
                                        ls_session **made, ls_error *error);
 
+/* Likewise the same training without the teacher. */
+LS_CHECKED ls_status ls_session_untaught(ls_arena *arena, const ls_session *session,
+                                         ls_session **made, ls_error *error);
+
 /* Has the evaluation leave all logits, which it else may make in slices. Before there are ranks. */
 LS_CHECKED ls_status ls_session_keep_logits(ls_session *session, ls_error *error);
 
@@ -132,7 +137,7 @@ LS_CHECKED ls_status ls_session_rank(const ls_session *session, ls_comm *comm, l
                                      ls_error *error);
 
 /* Fills the parameters from scratch, as the family initialises them, from train.seed: the same for
- * every layout. */
+ * every layout; and a teacher's from its folder. */
 LS_CHECKED ls_status ls_session_initialise(const ls_session *session, ls_rank *rank,
                                            ls_error *error);
 
@@ -145,7 +150,7 @@ LS_CHECKED ls_status ls_session_load_adapters(const ls_session *session, ls_rank
 
 /* Fills the parameters from Hugging Face weights: a folder or file as ls_safetensors_open takes.
  * Adapters come from a folder of them, and what they are beside from their base; of a folder
- * without any they are as ls_session_initialise draws them.
+ * without any they are as ls_session_initialise draws them. A teacher's come from its own folder.
  * Only what this rank keeps is read, in LS_TILE_MEMORY; the bytes of it are added to *bytes_read,
  * which may be NULL. Not collective, but all ranks call it: of a head that the file holds beside
  * tied embeddings each compares its part. */

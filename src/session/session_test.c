@@ -270,12 +270,21 @@ static void kernels_that_want_another_alignment(void **state) {
   ls_arena_destroy(&arena);
 }
 
+static void a_tokenizer_of_more_ids_is_refused(void **state) {
+  (void)state;
+  const ls_session session = {.config = {.source = "tiny/config.json", .vocabulary = 200}};
+  ls_error error = {0};
+  assert_int_equal(ls_session_check_tokenizer(&session, ls_tokenizer_bytes(), &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "tiny/config.json: a vocabulary of 200"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(first_weights_are_those_of_their_index),
       cmocka_unit_test(ranks_fail_without_a_record),
       cmocka_unit_test(workspace_is_part_of_what_is_needed),
       cmocka_unit_test(devices_that_are_not_here),
+      cmocka_unit_test(a_tokenizer_of_more_ids_is_refused),
       cmocka_unit_test(kernels_that_want_another_alignment),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -56,11 +56,28 @@ static bool tp_fits(int64_t heads, int64_t kv_heads, int64_t tp) {
   return heads % tp == 0 && (kv_heads % tp == 0 || tp % kv_heads == 0);
 }
 
+static bool splits(int64_t heads, int64_t kv_heads, int64_t tp, int64_t tp_kv) {
+  return kv_heads % tp_kv == 0 && heads / kv_heads % (tp / tp_kv) == 0;
+}
+
+/* The most ranks of tp that have other KV heads, in both models of a distillation; the others of
+ * these have other queries. 0: tp does not divide the heads. */
+static int kv_ranks_of(const ls_graph *graph, int tp) {
+  const ls_head_counts *also = &graph->teacher;
+  if (!tp_fits(graph->heads, graph->kv_heads, tp)) return 0;
+  if (also->heads && !tp_fits(also->heads, also->kv_heads, tp)) return 0;
+  for (int tp_kv = tp; tp_kv > 0; tp_kv--)
+    if (tp % tp_kv == 0 && splits(graph->heads, graph->kv_heads, tp, tp_kv) &&
+        (!also->heads || splits(also->heads, also->kv_heads, tp, tp_kv)))
+      return tp_kv;
+  return 0;
+}
+
 static ls_status refuse_tp(const ls_graph *graph, int tp, ls_error *error) {
   char legal[256] = "";
   size_t used = 0;
   for (int64_t t = 1; t <= graph->heads && used < sizeof legal - 24; t++)
-    if (tp_fits(graph->heads, graph->kv_heads, t))
+    if (kv_ranks_of(graph, (int)t))
       used += (size_t)snprintf(legal + used, sizeof legal - used, "%s%lld", used ? ", " : "",
                                (long long)t);
   char *last = strrchr(legal, ',');
@@ -69,8 +86,12 @@ static ls_status refuse_tp(const ls_graph *graph, int tp, ls_error *error) {
     snprintf(tail, sizeof tail, " or%.*s", (int)sizeof tail - 8, last + 1);
     snprintf(last, sizeof legal - (size_t)(last - legal), "%s", tail);
   }
-  return ls_fail(error, LS_INPUT, "tp=%d and %lld heads, %lld KV heads: use tp=%s", tp,
-                 (long long)graph->heads, (long long)graph->kv_heads, legal);
+  char also[96] = "";
+  if (graph->teacher.heads)
+    snprintf(also, sizeof also, ", and a teacher with %lld heads, %lld KV heads",
+             (long long)graph->teacher.heads, (long long)graph->teacher.kv_heads);
+  return ls_fail(error, LS_INPUT, "tp=%d and %lld heads, %lld KV heads%s: use tp=%s", tp,
+                 (long long)graph->heads, (long long)graph->kv_heads, also, legal);
 }
 
 static ls_status check_post_validation(const ls_layout *layout, ls_error *error) {
@@ -115,27 +136,32 @@ static ls_status check_context(const ls_layout *layout, const ls_graph *graph, l
                  (long long)chunks);
 }
 
-/* Ranks of tp that have other KV heads; the others of these have other queries. */
-static int kv_ranks(const ls_layout *layout, const ls_graph *graph) {
-  return graph->kv_heads % layout->tp == 0 ? layout->tp : (int)graph->kv_heads;
-}
-
 /* What `ranks` that change tokens for heads share out of those of a rank of tp: its KV heads, each
  * with its queries; or where that is one, which each of them then has, the query heads; 0: these do
  * not divide. */
-static ls_shares head_shares(const ls_layout *layout, const ls_graph *graph, int ranks) {
-  const int tp_kv = kv_ranks(layout, graph);
-  const int64_t kv_heads = graph->kv_heads / tp_kv;
-  const int64_t queries = graph->heads / graph->kv_heads / (layout->tp / tp_kv);
+static ls_shares shares_of(const ls_layout *layout, int tp_kv, int64_t all_kv_heads, int64_t heads,
+                           int ranks) {
+  const int64_t kv_heads = all_kv_heads / tp_kv;
+  const int64_t queries = heads / all_kv_heads / (layout->tp / tp_kv);
   if (kv_heads % ranks == 0) return LS_SHARES_KV_HEADS;
   return kv_heads == 1 && queries % ranks == 0 ? LS_SHARES_QUERY_HEADS : 0;
+}
+
+/* Of both models of a distillation the same. */
+static ls_shares head_shares(const ls_layout *layout, const ls_graph *graph, int ranks) {
+  const int tp_kv = kv_ranks_of(graph, layout->tp);
+  const ls_head_counts *also = &graph->teacher;
+  const ls_shares own = shares_of(layout, tp_kv, graph->kv_heads, graph->heads, ranks);
+  if (!also->heads || shares_of(layout, tp_kv, also->kv_heads, also->heads, ranks) == own)
+    return own;
+  return 0;
 }
 
 static ls_status check_heads(const ls_layout *layout, const ls_graph *graph, ls_error *error) {
   if (layout->context != LS_CONTEXT_ULYSSES || head_shares(layout, graph, layout->cp)) return LS_OK;
   int nearest = layout->cp;
   while (!head_shares(layout, graph, nearest)) nearest--;
-  const int tp_kv = kv_ranks(layout, graph);
+  const int tp_kv = kv_ranks_of(graph, layout->tp);
   return ls_fail(error, LS_INPUT,
                  "mesh.cp=%d with context=ulysses, and %lld KV heads of %lld query heads each on a "
                  "rank of mesh.tp=%d: use mesh.cp=%d, or context=gather",
@@ -146,8 +172,9 @@ static ls_status check_heads(const ls_layout *layout, const ls_graph *graph, ls_
 
 /* Whether so many ranks are all those of cp and some of dp_shard, each with as many experts. */
 static bool shares_experts(const ls_layout *layout, const ls_graph *graph, int ranks) {
-  return ranks == 1 || (ranks > 0 && graph->experts % ranks == 0 && ranks % layout->cp == 0 &&
-                        layout->dp_shard % (ranks / layout->cp) == 0);
+  return ranks == 1 ||
+         (ranks > 0 && graph->experts % ranks == 0 && graph->teacher.experts % ranks == 0 &&
+          ranks % layout->cp == 0 && layout->dp_shard % (ranks / layout->cp) == 0);
 }
 
 static ls_status check_experts(const ls_layout *layout, const ls_graph *graph, ls_error *error) {
@@ -188,8 +215,7 @@ static ls_status check_blocks(const ls_layout *layout, const ls_graph *graph, ls
     const ls_parameter *about = &graph->parameters.items[p].about;
     if (!cuts_blocks(about, layout->tp)) continue;
     int nearest = layout->tp;
-    while (!tp_fits(graph->heads, graph->kv_heads, nearest) || cuts_blocks(about, nearest))
-      nearest--;
+    while (!kv_ranks_of(graph, nearest) || cuts_blocks(about, nearest)) nearest--;
     return ls_fail(error, LS_INPUT,
                    "mesh.tp=%d with quantize: rows of %s are %lld blocks of %d weights, which are "
                    "not cut: use mesh.tp=%d",
@@ -221,8 +247,7 @@ ls_status ls_layout_mesh(const ls_layout *layout, const ls_graph *graph, ls_mesh
   if (layout->zero < 0 || layout->zero >= LS_DATA_STRATEGY_COUNT)
     return ls_fail(error, LS_INPUT, "zero=%d: expected 0 to %d", layout->zero,
                    LS_DATA_STRATEGY_COUNT - 1);
-  if (!tp_fits(graph->heads, graph->kv_heads, layout->tp))
-    return refuse_tp(graph, layout->tp, error);
+  if (!kv_ranks_of(graph, layout->tp)) return refuse_tp(graph, layout->tp, error);
   LS_TRY(check_blocks(layout, graph, error));
   LS_TRY(check_context(layout, graph, error));
   LS_TRY(check_heads(layout, graph, error));
@@ -245,7 +270,7 @@ ls_status ls_layout_mesh(const ls_layout *layout, const ls_graph *graph, ls_mesh
     return ls_fail(error, LS_INPUT,
                    "a mesh whose axes of a role have other products than the layout: use as many "
                    "stages, replicas, shards and tensor-parallel ranks");
-  const int tp_kv = kv_ranks(layout, graph);
+  const int tp_kv = kv_ranks_of(graph, layout->tp);
   *mesh = layout->mesh ? *layout->mesh
                        : ls_mesh_make((const int[LS_MESH_ROWS]){
                              [LS_AXIS_PP] = layout->pp,

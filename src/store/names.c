@@ -119,8 +119,9 @@ static ls_parameter in_numbers(const ls_parameter *about) {
 static bool add_parameter(ls_arena *arena, const ls_family_tensors *family,
                           const ls_name_rule *rules, const ls_model_config *config,
                           const ls_graph *graph, int parameter, ls_weight_plan *plan) {
-  const ls_parameter whole = in_numbers(&graph->parameters.items[parameter].about);
+  ls_parameter whole = in_numbers(&graph->parameters.items[parameter].about);
   const ls_parameter *about = &whole;
+  if (config->teacher) whole.name += strlen("teacher.");
   if (about->adapter) return add_adapter(arena, family, rules, about, parameter, plan);
   if (strncmp(about->name, "head.", 5) == 0 && strncmp(about->name, "head.norm", 9) != 0) {
     const char *head = config->classes ? "score" : family->head;
@@ -187,12 +188,13 @@ ls_status ls_weights_plan_form(ls_arena *arena, const ls_model_config *config,
   const ls_name_rule *rules =
       rules_of(arena, family, other ? family->other : (variant ? family->variant : NULL));
   for (int i = 0; i < graph->parameters.count; i++)
-    if (!add_parameter(arena, family, rules, config, graph, i, plan))
+    if (graph->parameters.items[i].about.teacher == config->teacher &&
+        !add_parameter(arena, family, rules, config, graph, i, plan))
       return ls_fail(error, LS_INTERNAL, "%s: no name for the parameter %s", family->family,
                      graph->parameters.items[i].about.name);
   /* What a tied head is compared with. */
   LS_ASSERT(strcmp(graph->parameters.items[plan->tensors[0].pieces.items[0].parameter].about.name,
-                   "embedding.token") == 0);
+                   config->teacher ? "teacher.embedding.token" : "embedding.token") == 0);
   return LS_OK;
 }
 

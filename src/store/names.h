@@ -29,7 +29,8 @@ typedef struct ls_weight_plan {
   const char *other_head;     /* beside a head of classes: that of tokens, which is not read */
 } ls_weight_plan;
 
-/* The tensors of an HF file for the parameters of `graph`, in the graph's order. */
+/* The tensors of an HF file for the parameters of `graph`, in the graph's order: those of the model
+ * that is trained, or where the configuration is a teacher's those of that one. */
 LS_CHECKED ls_status ls_weights_plan(ls_arena *arena, const ls_model_config *config,
                                      const ls_graph *graph, ls_weight_plan *plan, ls_error *error);
 

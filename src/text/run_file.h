@@ -197,8 +197,18 @@ typedef struct ls_run_experts {
   bool loads;
 } ls_run_experts;
 
-/* What is learned: the next token, which of two answers is preferred, or the class of a text. */
-typedef enum ls_run_task { LS_RUN_NEXT_TOKEN, LS_RUN_DPO, LS_RUN_CLASSIFY } ls_run_task;
+/* What is learned: the next token, which of two answers is preferred, the class of a text, or what a
+ * teacher says. */
+typedef enum ls_run_task {
+  LS_RUN_NEXT_TOKEN,
+  LS_RUN_DPO,
+  LS_RUN_CLASSIFY,
+  LS_RUN_DISTILL
+} ls_run_task;
+
+typedef struct ls_run_distill {
+  double temperature, mix;
+} ls_run_distill;
 
 typedef struct ls_run_dpo {
   double beta, label_smoothing;
@@ -274,6 +284,7 @@ typedef struct ls_run_file {
   const char *model; /* "": not given */
   ls_run_init init;
   ls_run_task task;
+  const char *teacher; /* "": none */
   ls_run_data data;
   ls_run_mesh mesh;
   int64_t zero;
@@ -302,6 +313,7 @@ typedef struct ls_run_file {
   ls_run_quantize quantize;
   ls_run_dpo dpo;
   ls_run_classes classes;
+  ls_run_distill distill;
   ls_run_optimizer optimizer;
   ls_run_eval eval;
   ls_run_checkpoint checkpoint;

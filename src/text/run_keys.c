@@ -13,8 +13,11 @@ const ls_run_key ls_run_keys[] = {
     {"init", LS_RUN_CHOICE, AT(init), .default_text = "auto", .words = "auto weights scratch",
      .help = "start from weights or from scratch; auto: weights where there are any"},
     {"task", LS_RUN_CHOICE, AT(task), .default_text = "next_token",
-     .words = "next_token dpo classify",
-     .help = "what is learned; dpo: which of two answers is preferred; classify: a text's class"},
+     .words = "next_token dpo classify distill",
+     .help = "what is learned; dpo: of two answers the chosen one; classify: a text's class; "
+             "distill: what a teacher says"},
+    {"teacher", LS_RUN_TEXT, AT(teacher), .default_text = "", .path = LS_RUN_MAY_BE_PATH,
+     .help = "task=distill: a checkpoint's folder, of a larger model with the same vocabulary"},
 
     {"data.text", LS_RUN_TEXTS, AT(data.text), .default_text = "[]", .path = LS_RUN_IS_PATH,
      .items = "a path, a glob, or a list of them",
@@ -235,6 +238,11 @@ const ls_run_key ls_run_keys[] = {
     {"dpo.label_smoothing", LS_RUN_NUMBER, AT(dpo.label_smoothing), .default_text = "0", .low = 0,
      .high = 0.5, .below_high = true,
      .help = "the share of pairs that may be the wrong way round (conservative DPO)"},
+
+    {"distill.temperature", LS_RUN_NUMBER, AT(distill.temperature), .default_text = "2", .low = 0,
+     .high = 1e6, .above_low = true, .help = "what logits of teacher and model are divided by"},
+    {"distill.mix", LS_RUN_NUMBER, AT(distill.mix), .default_text = "0.5", .low = 0, .high = 1,
+     .help = "the teacher's share of the loss: T^2 KL(teacher || model); the text has the rest"},
 
     {"optimizer.name", LS_RUN_CHOICE, AT(optimizer.name), .default_text = "adamw",
      .words = "adamw sgd lion adamw8bit muon", .help = "how gradients become updates"},

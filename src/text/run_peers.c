@@ -10,6 +10,9 @@ const ls_run_peer ls_run_peers[] = {
     {"model_name", "model"},
     {"base_model", "model"},
     {"init_from", "init"},
+    {"teacher_model", "teacher"},
+    {"teacher_model_name_or_path", "teacher"},
+    {"kd_ratio", "distill.mix"},
 
     {"train_file", "data.text"},
     {"train_data", "data.text"},

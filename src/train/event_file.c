@@ -171,6 +171,10 @@ ls_status ls_event_file_write(ls_event_file *file, const ls_metrics_step *step, 
     put_value(&summary, "train/rewards/accuracies", step->preferred);
     put_value(&summary, "train/rewards/margins", step->reward_chosen - step->reward_rejected);
   }
+  if (step->taught) {
+    put_value(&summary, "train/cross_entropy", step->cross_entropy);
+    put_value(&summary, "train/kl", step->divergence);
+  }
   put_text(&event, EVENT_SUMMARY, summary.bytes, summary.count);
   return write_record(file, &event, error);
 }

@@ -49,7 +49,7 @@ typedef struct trainer {
   ls_rank *rank;
   ls_arena *arena;
   ls_dataset dataset;      /* that of all, of pairs with what the reference makes of them */
-  double rewards[REWARDS]; /* of the step that is told next, of pairs */
+  double rewards[REWARDS]; /* of the step that is told next, of pairs, or of a teacher */
   ls_loads_told loads;     /* likewise, of experts */
   ls_steps steps;
   ls_learning_rate rate;
@@ -137,6 +137,9 @@ static ls_status report(trainer *self, double loss, double norm, double seconds,
       .reward_chosen = self->rewards[0],
       .reward_rejected = self->rewards[1],
       .preferred = self->rewards[2],
+      .taught = session->teacher != NULL,
+      .cross_entropy = self->rewards[0],
+      .divergence = self->rewards[1],
       .expert_load = self->loads.fullest,
       .fullest_layer = self->loads.layer,
       .experts_idle = self->loads.idle,
@@ -271,8 +274,8 @@ static ls_status take_folder(const trainer *self, ls_error *error) {
 /* Of the step whose loss is known, before an evaluation has other pairs. */
 static void note_rewards(trainer *self) {
   const double pairs = ls_rank_cell(self->rank, LS_CELL_VALID_TOKENS);
-  if (!self->of->dataset->pairs) return;
-  for (int r = 0; r < REWARDS; r++)
+  const int told = self->of->dataset->pairs ? REWARDS : self->of->session->teacher ? 2 : 0;
+  for (int r = 0; r < told; r++)
     self->rewards[r] = ls_rank_cell(self->rank, (ls_cell)((int)LS_CELL_REWARD_CHOSEN + r)) / pairs;
 }
 
@@ -445,15 +448,18 @@ static ls_status check_corpus(const trainer *self, const char *folder,
                  ls_run_file_where(run, "data.text"), folder, now, state->corpus);
 }
 
-/* A checkpoint has not what adapters are beside, nor what answers were preferred beyond. */
+/* A checkpoint has not what adapters are beside, what answers were preferred beyond, nor what
+ * taught. */
 static ls_status check_base(const trainer *self, const char *folder,
                             const ls_checkpoint_state *state, ls_error *error) {
   const char *now = self->of->base;
   if (!now || !*state->base || strcmp(state->base, now) == 0) return LS_OK;
-  return ls_fail(error, LS_INPUT,
-                 "%s: has other weights now than those that %s was trained beside: bring these "
-                 "back, or give --fresh to start anew",
-                 ls_run_file_where(self->of->session->run, "model"), folder);
+  return ls_fail(
+      error, LS_INPUT,
+      "%s: has other weights now than those that %s was trained beside: bring these "
+      "back, or give --fresh to start anew",
+      ls_run_file_where(self->of->session->run, self->of->session->teacher ? "teacher" : "model"),
+      folder);
 }
 
 static ls_status load_checkpoint(trainer *self, const char *folder, int64_t *bytes,
@@ -711,11 +717,12 @@ static ls_status prove(const training *all, ls_error *error) {
 static ls_status glance_at_base(training *all, ls_error *error) {
   const ls_session *session = all->session;
   const bool prefers = session->run->task == LS_RUN_DPO;
-  const char *folders[2] = {session->config.lora_rank ? session->config.base : NULL,
-                            prefers ? session->weights : NULL};
+  const char *folders[3] = {session->config.lora_rank ? session->config.base : NULL,
+                            prefers ? session->weights : NULL,
+                            session->teacher ? session->run->teacher : NULL};
   ls_checksum sum = {0};
-  if (!session->config.lora_rank && !prefers) return LS_OK;
-  for (int f = 0; f < 2; f++)
+  if (!session->config.lora_rank && !prefers && !session->teacher) return LS_OK;
+  for (int f = 0; f < 3; f++)
     if (folders[f]) LS_TRY(ls_weights_folder_glance(all->arena, folders[f], &sum, error));
   char text[LS_CHECKSUM_DIGITS + 1];
   ls_checksum_text(&sum, text);

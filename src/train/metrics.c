@@ -131,6 +131,10 @@ ls_status ls_metrics_write(ls_metrics *metrics, const ls_metrics_step *step, ls_
     append_number(line, "rewards/accuracies", step->preferred);
     append_number(line, "rewards/margins", step->reward_chosen - step->reward_rejected);
   }
+  if (step->taught) {
+    append_number(line, "cross_entropy", step->cross_entropy);
+    append_number(line, "kl", step->divergence);
+  }
   if (step->expert_load > 0) {
     append_number(line, "expert_load", step->expert_load);
     append_whole(line, "expert_load_layer", step->fullest_layer);

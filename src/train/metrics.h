@@ -37,8 +37,10 @@ typedef struct ls_metrics_step {
   bool pairs;                  /* of answers: the four below are written, under TRL's names */
   double reward_chosen, reward_rejected; /* means over the pairs: beta times log-probability
                                             beyond the reference's */
-  double preferred; /* the share of pairs whose chosen answer has the larger one */
-  int64_t skipped;  /* steps whose gradients overflowed, since the run's start */
+  double preferred;                 /* the share of pairs whose chosen answer has the larger one */
+  bool taught;                      /* by a teacher: the two below are written */
+  double cross_entropy, divergence; /* means over tokens: of the text; KL(teacher || model) */
+  int64_t skipped;                  /* steps whose gradients overflowed, since the run's start */
   /* Of experts: the tokens of the fullest of any layer over the mean of its layer's, which layer
    * that is, and the share of all that had none. 0: nothing is told, and none is written. */
   double expert_load;

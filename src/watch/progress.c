@@ -83,6 +83,8 @@ static void make_line(ls_progress *progress, const ls_progress_step *step, doubl
   if (step->expert_load > 0) ls_line_append(line, "  fullest expert %.2gx", step->expert_load);
   if (step->pairs)
     ls_line_append(line, "  margin %.3g  preferred %.0f%%", step->margin, 100 * step->preferred);
+  if (step->taught)
+    ls_line_append(line, "  ce %.4f  kl %.4f", step->cross_entropy, step->divergence);
   if (!isnan(step->mfu)) ls_line_append(line, "  mfu %.0f%%", 100 * step->mfu);
   if (!isnan(step->memory_bytes)) {
     ls_size_show(memory, step->memory_bytes);

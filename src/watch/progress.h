@@ -26,8 +26,10 @@ typedef struct ls_progress_step {
   bool pairs;          /* of answers: margin and preferred are shown */
   double margin;       /* of their rewards */
   double preferred;    /* 0 to 1 */
-  double expert_load;  /* of the fullest expert, over the mean; 0: left out */
-  int64_t skipped;     /* steps without an update so far; 0: left out */
+  bool taught;         /* by a teacher: these two are shown */
+  double cross_entropy, divergence;
+  double expert_load; /* of the fullest expert, over the mean; 0: left out */
+  int64_t skipped;    /* steps without an update so far; 0: left out */
 } ls_progress_step;
 
 typedef struct ls_progress ls_progress;

@@ -1,0 +1,86 @@
+#include "session/teacher.h"
+
+#include "base/file.h"
+#include "model/hub.h"
+#include "store/adapters.h"
+#include "store/weights_folder.h"
+
+static ls_status refuse(const ls_session *session, const char *what, ls_error *error) {
+  return ls_fail(error, LS_INPUT, "%s: %s", ls_run_file_where(session->run, "teacher"), what);
+}
+
+/* A key that says more of a teacher that is not asked for. */
+static ls_status check_alone(const ls_run_file *run, ls_error *error) {
+  const char *key = run->distill.temperature != 2 ? "distill.temperature"
+                    : run->distill.mix != 0.5     ? "distill.mix"
+                    : *run->teacher               ? "teacher"
+                                                  : NULL;
+  if (!key) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s: found a value without task=distill; expected that too",
+                 ls_run_file_where(run, key));
+}
+
+static ls_status find_folder(ls_session *session, ls_error *error) {
+  ls_run_file *run = session->run;
+  bool weights = false;
+  if (!*run->teacher)
+    return ls_fail(
+        error, LS_INPUT,
+        "%s: found distill without a teacher; expected the folder of a larger model with "
+        "the same vocabulary, as in teacher=runs/large",
+        ls_run_file_where(run, "task"));
+  if (ls_hub_is_name(run->teacher))
+    LS_TRY(ls_hub_find(session->arena, run->teacher, &run->teacher, error));
+  if (!ls_directory_exists(run->teacher))
+    return refuse(
+        session,
+        ls_arena_printf(session->arena,
+                        "%s is no folder; expected one with config.json and weights", run->teacher),
+        error);
+  if (ls_adapters_has(run->teacher))
+    return refuse(session,
+                  ls_arena_printf(session->arena,
+                                  "%s holds adapters; expected whole weights, as lockstep export "
+                                  "--merge writes them",
+                                  run->teacher),
+                  error);
+  LS_TRY(ls_weights_folder_check(session->arena, run->teacher, &weights, error));
+  if (weights) return LS_OK;
+  return refuse(session,
+                ls_arena_printf(session->arena,
+                                "%s has no model.safetensors; expected a trained model's folder",
+                                run->teacher),
+                error);
+}
+
+ls_status ls_teacher_find(ls_session *session, ls_error *error) {
+  if (session->run->task != LS_RUN_DISTILL) return check_alone(session->run, error);
+  if (session->evaluates) return LS_OK;
+  LS_TRY(find_folder(session, error));
+  ls_model_config *found = LS_NEW(session->arena, ls_model_config);
+  LS_TRY(ls_model_find(session->arena, session->run->teacher, found, error));
+  found->teacher = true;
+  session->teacher = found;
+  if (found->vocabulary == session->config.vocabulary) return LS_OK;
+  return refuse(session,
+                ls_arena_printf(session->arena,
+                                "%s has a vocabulary of %lld; expected the %lld of %s, whose "
+                                "logits are compared with its own one by one",
+                                found->source, (long long)found->vocabulary,
+                                (long long)session->config.vocabulary, session->config.source),
+                error);
+}
+
+ls_model_teacher ls_teacher_of(const ls_session *session) {
+  return (ls_model_teacher){session->teacher, session->run->distill.temperature,
+                            session->run->distill.mix};
+}
+
+const char *ls_teacher_text(ls_arena *arena, const ls_session *session) {
+  const ls_run_distill *distill = &session->run->distill;
+  if (!session->teacher) return NULL;
+  return ls_arena_printf(
+      arena, "teacher %s: %.2f M parameters, frozen; %g%% of the loss, at temperature %g",
+      session->run->teacher, (double)ls_model_parameters(session->teacher) / 1e6,
+      100 * distill->mix, distill->temperature);
+}
