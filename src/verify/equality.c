@@ -257,13 +257,16 @@ static ls_status compile(ls_arena *arena, const ls_experiment *experiment, const
           .sequence = experiment->sequence,
           .documents = experiment->documents || experiment->pairs.beta > 0,
           .pairs = experiment->pairs,
+          .teacher = experiment->teacher,
           .places = layout->cp > 1,
           .turns = ls_layout_turns(layout)},
       graph, error));
   LS_TRY(
       ls_freeze(experiment->config, *graph, experiment->freeze, experiment->freeze_count, error));
-  for (int p = 0; p < (*graph)->parameters.count && experiment->settings; p++)
-    (*graph)->parameters.items[p].settings = experiment->settings[p];
+  const ls_parameter_settings *settings = experiment->settings;
+  for (int p = 0; p < (*graph)->parameters.count && settings; p++)
+    if (!(*graph)->parameters.items[p].about.teacher)
+      (*graph)->parameters.items[p].settings = *settings++;
   ls_graph_backward(*graph);
   LS_TRY(ls_program_compile(*graph, layout, LS_PROGRAM_STEP, stages, error));
   for (int s = 0; s < layout->pp && experiment->saved; s++) {

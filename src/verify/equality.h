@@ -22,12 +22,13 @@ typedef struct ls_experiment {
   uint64_t seed;
   const char *const *freeze; /* what is frozen, as ls_freeze takes it */
   int freeze_count;
-  const ls_parameter_settings *settings; /* by parameter; NULL: as they are made */
-  ls_model_pairs pairs; /* of documents, which there are then, against a reference of chance */
-  const char *zeroed;   /* what the names of parameters end in that begin at 0; NULL: none do */
-  bool documents;       /* attention and positions stay inside documents of chance */
-  bool fast_kernels;    /* the CPU device's, in place of the reference */
-  bool saved;           /* what runs is the saved form of the programs, read back */
+  const ls_parameter_settings *settings; /* by parameter, but a teacher's; NULL: as made */
+  ls_model_pairs pairs;     /* of documents, which there are then, against a reference of chance */
+  ls_model_teacher teacher; /* whose weights are drawn too */
+  const char *zeroed;       /* what the names of parameters end in that begin at 0; NULL: none do */
+  bool documents;           /* attention and positions stay inside documents of chance */
+  bool fast_kernels;        /* the CPU device's, in place of the reference */
+  bool saved;               /* what runs is the saved form of the programs, read back */
   /* Applied to each stage's program before it runs; NULL: none. For faults put in on purpose.
    * False of all stages: there was nothing to alter, and the program does not run. */
   bool (*alter)(ls_program *program, void *context);

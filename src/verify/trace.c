@@ -68,6 +68,9 @@ static const char *const adapter_keys[] = {
 static const char *const pair_keys[] = {"reference_model", "step_columns", "step0_logps_micro0_f64",
                                         "logps_noise_f32_vs_f64", NULL};
 static const char *const pair_hyper_keys[] = {"beta", "loss_type", NULL};
+/* And those that one with a teacher has. */
+static const char *const teacher_keys[] = {"valid", "teacher_logits_noise", NULL};
+static const char *const teacher_hyper_keys[] = {"alpha", "temperature", NULL};
 /* And those of other optimizers. */
 static const char *const optimizer_keys[] = {"optimizer",
                                              "muon",
@@ -110,7 +113,7 @@ static ls_status check_keys(const ls_json_object *object, const char *const *kno
     if (!is_listed(known, key) && !is_listed(more, key))
       return ls_fail(error, LS_INPUT,
                      "%s: \"%.60s\" is not known, and may change what is computed: a pretraining, "
-                     "a training of adapters or one by preferences, with AdamW, can be repeated",
+                     "a training of adapters, by preferences or by a teacher can be repeated",
                      object->where, key);
   }
   return LS_OK;
@@ -118,7 +121,7 @@ static ls_status check_keys(const ls_json_object *object, const char *const *kno
 
 /* What the trace says in words must be what is done here. */
 static ls_status check_words(const ls_json_object *root, const char *optimizer, bool adapters,
-                             bool pairs, bool classes, ls_error *error) {
+                             bool pairs, bool classes, bool taught, ls_error *error) {
   const struct {
     const char *key, *begins, *other;
   } words[] = {
@@ -126,16 +129,18 @@ static ls_status check_words(const ls_json_object *root, const char *optimizer, 
       {"kind",
        adapters ? "lora"
        : pairs  ? "dpo"
+       : taught ? "distillation"
                 : optimizer,
-       adapters ? "qlora"
-       : pairs  ? NULL
-                : "moe"},
+       adapters          ? "qlora"
+       : pairs || taught ? NULL
+                         : "moe"},
       {"trained", "lora_A and lora_B only; the base is frozen",
        "lora_A and lora_B only; the base stays quantised and frozen"},
       {"reference_model", "the policy's own start", NULL},
       {"batch_layout",
        pairs ? "batches.safetensors, int32 [steps, micro_batches, B, T]: chosen_ids, rejected_ids"
        : classes ? "batches.safetensors, int32: input_ids, attention_mask"
+       : taught  ? "batches.safetensors, int32: input_ids, labels [steps, micro_batches, B, T]"
                  : "row b of micro-batch m of step s starts at ((s*micro_batches+m)*B+b)*T; x = "
                    "tokens[start:start+T], y = tokens[start+1:start+T+1]",
        NULL},
@@ -143,9 +148,12 @@ static ls_status check_words(const ls_json_object *root, const char *optimizer, 
        pairs     ? "mean over the step's micro_batches*B pairs of -log sigmoid(beta*((pc - rc) - "
                    "(pr - rr)))"
        : classes ? "cross-entropy of the "
+       : taught  ? "(1-alpha)*CE + alpha*temperature^2*KL; CE = (1/n) sum over valid t of -log "
+                   "softmax(s_t)[labels[t+1]]; KL = (1/n) sum over valid t of sum_v p(v)*(log p(v) "
+                   "- log q(v)), p = softmax(teacher_t/temperature), q = softmax(s_t/temperature)"
                  : "mean cross-entropy over B*T positions, averaged over micro-batches",
        /* config.json says how often */
-       pairs || classes ? NULL : "mean cross-entropy over B*T positions + "},
+       pairs || classes || taught ? NULL : "mean cross-entropy over B*T positions + "},
       {"aux", "E * sum_e f_e * P_e over the rows of ALL mixture layers and tokens of a micro-batch",
        NULL},
       {"routing", "softmax over all experts' logits, the ", NULL},
@@ -326,20 +334,23 @@ static ls_status read_json(ls_arena *arena, const ls_json_object *root, ls_trace
   const bool pairs = strcmp(kind, "dpo") == 0;
   const bool classes = strcmp(kind, "llama_classification") == 0;
   const bool other = strcmp(kind, "adamw8bit") == 0 || strcmp(kind, "muon") == 0;
-  LS_TRY(
-      check_words(root, other || classes ? kind : "pretraining", adapters, pairs, classes, error));
+  const bool taught = strcmp(kind, "distillation") == 0;
+  LS_TRY(check_words(root, other || classes ? kind : "pretraining", adapters, pairs, classes,
+                     taught, error));
   LS_TRY(check_keys(root, root_keys,
                     adapters ? adapter_keys
                     : pairs  ? pair_keys
+                    : taught ? teacher_keys
                     : other  ? optimizer_keys
                              : NULL,
                     error));
   trace->optimizer.name = other ? ls_arena_strdup(arena, kind) : "adamw";
   if (adapters) LS_TRY(read_lora(arena, root, trace, error));
   LS_TRY(read_hyper(arena, root, trace,
-                    pairs   ? pair_hyper_keys
-                    : other ? optimizer_hyper_keys
-                            : NULL,
+                    pairs    ? pair_hyper_keys
+                    : taught ? teacher_hyper_keys
+                    : other  ? optimizer_hyper_keys
+                             : NULL,
                     error));
   if (other) LS_TRY(ls_trace_read_optimizer(arena, root, trace, error));
   LS_TRY(read_steps(arena, root, trace, error));
@@ -347,6 +358,7 @@ static ls_status read_json(ls_arena *arena, const ls_json_object *root, ls_trace
   LS_TRY(read_summaries(arena, root, trace, error));
   if (pairs) LS_TRY(ls_trace_read_pairs(arena, root, trace, error));
   if (classes) LS_TRY(ls_trace_read_classes(arena, root, trace, error));
+  if (taught) LS_TRY(ls_trace_read_teacher(arena, root, trace, error));
   return find_model(arena, root, trace, error);
 }
 
@@ -366,6 +378,18 @@ static ls_status read_tokens(ls_arena *arena, ls_trace *trace, ls_error *error) 
   return LS_OK;
 }
 
+ls_status ls_trace_read_numbers(ls_arena *arena, const ls_trace *trace, const ls_safetensors *file,
+                                const char *name, int64_t count, int32_t **numbers,
+                                ls_error *error) {
+  const ls_stored_tensor *stored = ls_safetensors_find(file, name);
+  if (!stored || stored->dtype != LS_I32 || stored->count != count)
+    return ls_fail(error, LS_INPUT,
+                   "%s/batches.safetensors: expected a tensor %s of %lld int32 numbers",
+                   trace->folder, name, (long long)count);
+  *numbers = LS_NEW_ARRAY(arena, int32_t, count);
+  return ls_stored_tensor_read(stored, 0, count, LS_I32, *numbers, error);
+}
+
 ls_status ls_trace_read(ls_arena *arena, const char *folder, ls_trace **trace, ls_error *error) {
   if (!ls_directory_exists(folder))
     return ls_fail(error, LS_INPUT, "%s: found no such folder; expected one with a trace.json",
@@ -380,7 +404,7 @@ ls_status ls_trace_read(ls_arena *arena, const char *folder, ls_trace **trace, l
   if (status == LS_OK) status = read_json(arena, &root, made, error);
   json_decref(json);
   LS_TRY(status);
-  if (made->pairs.beta == 0 && !made->classes.ids) LS_TRY(read_tokens(arena, made, error));
+  if (made->pairs.beta == 0 && !made->given.ids) LS_TRY(read_tokens(arena, made, error));
   *trace = made;
   return LS_OK;
 }

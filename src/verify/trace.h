@@ -20,13 +20,16 @@
 #include "base/arena.h"
 #include "lockstep/status.h"
 #include "store/adapters.h"
+#include "store/safetensors.h"
 #include "text/json.h"
 
 typedef struct ls_trace_step {
   double learning_rate;
   double loss, norm;         /* of the fp64 run */
   double loss_f32, norm_f32; /* of the fp32 run */
-  double rewards[3]; /* of pairs, means: of chosen and rejected answers, and of who was preferred */
+  /* Of pairs, means: of chosen and rejected answers, and of who was preferred; with a teacher
+   * cross-entropy and divergence. */
+  double rewards[3];
 } ls_trace_step;
 
 enum { LS_TRACE_EDGE = 4 };
@@ -53,12 +56,19 @@ typedef struct ls_trace_pairs {
   int count;                 /* of these */
 } ls_trace_pairs;
 
-/* Texts and their classes in place of tokens. [steps x rows x sequence] each, positions [sequence].
- */
-typedef struct ls_trace_classes {
-  int32_t *ids, *labels; /* a class at the last token of its text, -1 elsewhere; NULL: none */
-  double *correct;       /* [steps] texts whose class has the largest logit, before the update */
-} ls_trace_classes;
+/* Rows in place of a stream of tokens, [steps x rows x sequence] each. */
+typedef struct ls_trace_given {
+  int32_t *ids;       /* NULL: tokens are a stream */
+  int32_t *labels;    /* what is asked at a token, -1: nothing */
+  int32_t *positions; /* NULL: from 0 in each row */
+  int32_t *types;     /* NULL: none */
+} ls_trace_given;
+
+/* What a larger model teaches. */
+typedef struct ls_trace_teacher {
+  const char *folder; /* NULL: there is none */
+  double temperature, share;
+} ls_trace_teacher;
 
 /* What is not AdamW on all parameters. */
 typedef struct ls_trace_optimizer {
@@ -76,7 +86,9 @@ typedef struct ls_trace {
   int64_t rows;     /* sequences of a step: those of all its microbatches, in order */
   int64_t sequence; /* tokens of a row */
   ls_trace_pairs pairs;
-  ls_trace_classes classes;
+  ls_trace_given given;
+  double *correct; /* [steps] texts told right before the update; NULL: they have no classes */
+  ls_trace_teacher teacher;
   double learning_rate, betas[2], epsilon, weight_decay, clip; /* clip 0: none */
   ls_trace_optimizer optimizer;
   const char **frozen; /* parameters by their Hugging Face names: their gradients are zeros */
@@ -91,7 +103,7 @@ typedef struct ls_trace {
    * how many times its fp32 run's noise that puts between it and a double run. */
   const char *single_parts;
   double single_share;
-  const unsigned char *tokens; /* two bytes each, the low one first; of pairs and texts none */
+  const unsigned char *tokens; /* two bytes each, the low one first; none where rows are given */
   int64_t token_count;         /* steps x rows x sequence, and one for the last label */
 } ls_trace;
 
@@ -104,8 +116,18 @@ LS_CHECKED ls_status ls_trace_read(ls_arena *arena, const char *folder, ls_trace
 LS_CHECKED ls_status ls_trace_read_pairs(ls_arena *arena, const ls_json_object *root,
                                          ls_trace *trace, ls_error *error);
 
-/* Likewise of a trace of texts' classes (kind llama_classification). */
+/* A tensor of batches.safetensors that has so many int32 numbers. */
+LS_CHECKED ls_status ls_trace_read_numbers(ls_arena *arena, const ls_trace *trace,
+                                           const ls_safetensors *file, const char *name,
+                                           int64_t count, int32_t **numbers, ls_error *error);
+
+/* Rows and classes of a trace of texts' classes (kind llama_classification). Used by
+ * ls_trace_read. */
 LS_CHECKED ls_status ls_trace_read_classes(ls_arena *arena, const ls_json_object *root,
+                                           ls_trace *trace, ls_error *error);
+
+/* The teacher of a trace of kind distillation, and its rows. Used by ls_trace_read. */
+LS_CHECKED ls_status ls_trace_read_teacher(ls_arena *arena, const ls_json_object *root,
                                            ls_trace *trace, ls_error *error);
 
 /* The optimizer of a trace of kind adamw8bit or muon, whose settings must be those that are built;

@@ -1,16 +1,4 @@
-#include "store/safetensors.h"
 #include "verify/trace.h"
-
-static ls_status read_numbers(ls_arena *arena, const ls_trace *trace, const ls_safetensors *file,
-                              const char *name, int64_t count, int32_t **numbers, ls_error *error) {
-  const ls_stored_tensor *stored = ls_safetensors_find(file, name);
-  if (!stored || stored->dtype != LS_I32 || stored->count != count)
-    return ls_fail(error, LS_INPUT,
-                   "%s/batches.safetensors: expected a tensor %s of %lld int32 numbers",
-                   trace->folder, name, (long long)count);
-  *numbers = LS_NEW_ARRAY(arena, int32_t, count);
-  return ls_stored_tensor_read(stored, 0, count, LS_I32, *numbers, error);
-}
 
 /* The class of each row goes to the last of its tokens. What is behind them no token sees. */
 static ls_status place_labels(const ls_trace *trace, const int32_t *given, const int32_t *mask,
@@ -32,24 +20,24 @@ static ls_status place_labels(const ls_trace *trace, const int32_t *given, const
 static ls_status read_batches(ls_arena *arena, ls_trace *trace, const ls_safetensors *file,
                               ls_error *error) {
   const int64_t rows = trace->steps * trace->rows, tokens = rows * trace->sequence;
-  ls_trace_classes *classes = &trace->classes;
+  ls_trace_given *rows_given = &trace->given;
   int32_t *given, *mask;
-  LS_TRY(read_numbers(arena, trace, file, "input_ids", tokens, &classes->ids, error));
-  LS_TRY(read_numbers(arena, trace, file, "attention_mask", tokens, &mask, error));
-  LS_TRY(read_numbers(arena, trace, file, "labels", rows, &given, error));
-  classes->labels = LS_NEW_ARRAY(arena, int32_t, tokens);
-  return place_labels(trace, given, mask, classes->labels, error);
+  LS_TRY(ls_trace_read_numbers(arena, trace, file, "input_ids", tokens, &rows_given->ids, error));
+  LS_TRY(ls_trace_read_numbers(arena, trace, file, "attention_mask", tokens, &mask, error));
+  LS_TRY(ls_trace_read_numbers(arena, trace, file, "labels", rows, &given, error));
+  rows_given->labels = LS_NEW_ARRAY(arena, int32_t, tokens);
+  return place_labels(trace, given, mask, rows_given->labels, error);
 }
 
 ls_status ls_trace_read_classes(ls_arena *arena, const ls_json_object *root, ls_trace *trace,
                                 ls_error *error) {
   const json_t *list = json_object_get(root->json, "steps");
-  trace->classes.correct = LS_NEW_ARRAY(arena, double, trace->steps);
+  trace->correct = LS_NEW_ARRAY(arena, double, trace->steps);
   for (int64_t s = 0; s < trace->steps; s++) {
     ls_json_object step;
     const char *where = ls_arena_printf(arena, "%s: step %lld", root->where, (long long)s);
     LS_TRY(ls_json_root(where, json_array_get(list, (size_t)s), &step, error));
-    LS_TRY(ls_json_number(&step, "correct_f64", &trace->classes.correct[s], error));
+    LS_TRY(ls_json_number(&step, "correct_f64", &trace->correct[s], error));
   }
   ls_safetensors *file;
   LS_TRY(ls_safetensors_open(trace->folder, "batches", &file, error));

@@ -88,16 +88,19 @@ static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t
   return LS_OK;
 }
 
-static ls_status take_texts(void *context, int64_t step, int64_t first, int64_t count,
+/* Of rows that are given. */
+static ls_status take_given(void *context, int64_t step, int64_t first, int64_t count,
                             const ls_batch *batch, ls_error *error) {
   (void)error;
   const ls_trace *trace = context;
+  const ls_trace_given *given = &trace->given;
   const int64_t begin = step * trace->rows * trace->sequence + first;
-  const size_t bytes = (size_t)count * sizeof *batch->ids;
-  memcpy(batch->ids, trace->classes.ids + begin, bytes);
-  memcpy(batch->labels, trace->classes.labels + begin, bytes);
-  for (int64_t i = 0; i < count; i++)
-    batch->positions[i] = (int32_t)((first + i) % trace->sequence);
+  for (int64_t i = 0; i < count; i++) {
+    batch->ids[i] = given->ids[begin + i];
+    batch->labels[i] = given->labels[begin + i];
+    batch->positions[i] =
+        given->positions ? given->positions[begin + i] : (int32_t)((first + i) % trace->sequence);
+  }
   return LS_OK;
 }
 
@@ -194,7 +197,7 @@ static ls_status gather_logits(const worker *self, ls_arena *scratch, int64_t ro
 /* Of the first row's logits those that the reference tells: of a text with a class the ones at its
  * last token. */
 static void compare_logits(task *of, ls_arena *scratch, const double *ours, int64_t rows) {
-  const int32_t *labels = of->about->trace->classes.labels;
+  const int32_t *labels = of->about->trace->correct ? of->about->trace->given.labels : NULL;
   const int64_t columns = columns_of(of);
   int64_t first = 0, at;
   while (labels && labels[first] < 0) first++;
@@ -326,9 +329,10 @@ static ls_status check_tensors(const worker *self, tensor_check check, ls_error 
 static void check_rewards(const worker *self, int64_t s, const char *where) {
   task *of = self->of;
   const ls_trace *trace = of->about->trace;
-  if (trace->pairs.beta == 0 || of->session->layout.compute != LS_F64) return;
+  const int told = trace->pairs.beta > 0 ? 3 : trace->teacher.folder ? 2 : 0;
+  if (of->session->layout.compute != LS_F64) return;
   const double pairs = ls_rank_cell(self->rank, LS_CELL_VALID_TOKENS);
-  for (int r = 0; r < 3; r++) {
+  for (int r = 0; r < told; r++) {
     const double ours = ls_rank_cell(self->rank, (ls_cell)((int)LS_CELL_REWARD_CHOSEN + r)) / pairs;
     /* At the start both answers are as likely as the reference says: nobody is preferred, but by
      * rounding. */
@@ -366,7 +370,7 @@ static ls_status check_correct(const worker *self, const ls_inputs *inputs, int6
   char where[48];
   snprintf(where, sizeof where, "texts told right at step %lld", (long long)s);
   if (self->records)
-    record(of, LS_VERIFY_LOSS, 1, fabs((double)correct - of->about->trace->classes.correct[s]),
+    record(of, LS_VERIFY_LOSS, 1, fabs((double)correct - of->about->trace->correct[s]),
            of->tolerances.loss[s], where);
   return LS_OK;
 }
@@ -375,10 +379,9 @@ static ls_status repeat(const worker *self, ls_error *error) {
   const ls_trace *trace = self->of->about->trace;
   pair_inputs pairs = {.trace = trace};
   const bool has_pairs = trace->pairs.beta > 0;
-  const bool has_classes = trace->classes.ids != NULL;
-  const ls_inputs inputs = {.take = has_pairs     ? take_pairs
-                                    : has_classes ? take_texts
-                                                  : take_tokens,
+  const ls_inputs inputs = {.take = has_pairs          ? take_pairs
+                                    : trace->given.ids ? take_given
+                                                       : take_tokens,
                             .context = has_pairs ? (void *)&pairs : (void *)trace};
   LS_TRY(ls_session_load_weights(self->of->session, self->rank, trace->model, NULL, error));
   if (trace->adapter_folder)
@@ -392,7 +395,7 @@ static ls_status repeat(const worker *self, ls_error *error) {
   ls_steps steps = ls_steps_of(self->rank, &inputs, rate_at, trace);
   steps.policy = LS_STEPS_REPEAT; /* the reference skips no step */
   while (steps.step < trace->steps) {
-    if (has_classes) LS_TRY(check_correct(self, &inputs, steps.step, error));
+    if (trace->correct) LS_TRY(check_correct(self, &inputs, steps.step, error));
     LS_TRY(ls_steps_begin(&steps, error));
     LS_TRY(ls_steps_passes(&steps, false, error));
     LS_TRY(ls_steps_gradients(&steps, error));
@@ -418,7 +421,7 @@ static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
 
 /* Of row 0, that the reference tells logits of. */
 static int64_t logits_rows(const ls_trace *trace) {
-  if (trace->classes.ids) return 1;
+  if (trace->correct) return 1;
   return trace->pairs.beta > 0 ? trace->sequence / 2 : trace->sequence;
 }
 
@@ -538,24 +541,16 @@ static ls_status check_rows(const ls_verification *about, ls_error *error) {
 static ls_status check_tokens(const ls_verification *about, ls_error *error) {
   const int64_t vocabulary = about->session->config.vocabulary;
   const ls_trace *trace = about->trace;
-  const int64_t all = trace->steps * trace->rows * trace->sequence;
-  const int64_t pairs = trace->pairs.beta > 0 ? all : 0;
-  for (int64_t i = 0; trace->classes.ids && i < all; i++)
-    if (trace->classes.ids[i] < 0 || trace->classes.ids[i] >= vocabulary ||
-        trace->classes.labels[i] >= about->session->config.classes)
-      return ls_fail(error, LS_INPUT,
-                     "%s/batches.safetensors: found %d with label %d; expected below the "
-                     "vocabulary's %lld and the %lld classes",
-                     trace->folder, (int)trace->classes.ids[i], (int)trace->classes.labels[i],
-                     (long long)vocabulary, (long long)about->session->config.classes);
-  for (int64_t i = 0; i < pairs; i++)
-    if (trace->pairs.ids[i] < 0 || trace->pairs.ids[i] >= vocabulary ||
-        trace->pairs.labels[i] >= vocabulary)
+  const int64_t most = trace->correct ? about->session->config.classes : vocabulary;
+  const int32_t *ids = trace->pairs.ids ? trace->pairs.ids : trace->given.ids;
+  const int32_t *labels = trace->pairs.ids ? trace->pairs.labels : trace->given.labels;
+  const int64_t given = ids ? trace->steps * trace->rows * trace->sequence : 0;
+  for (int64_t i = 0; i < given; i++)
+    if (ids[i] < 0 || ids[i] >= vocabulary || labels[i] >= most)
       return ls_fail(error, LS_INPUT,
                      "%s/batches.safetensors: found %d with label %d; expected both below the "
                      "vocabulary's %lld",
-                     trace->folder, (int)trace->pairs.ids[i], (int)trace->pairs.labels[i],
-                     (long long)vocabulary);
+                     trace->folder, (int)ids[i], (int)labels[i], (long long)vocabulary);
   for (int64_t i = 0; i < about->trace->token_count; i++) {
     const int32_t token = ls_trace_token(about->trace, i);
     if (token >= vocabulary)
@@ -650,7 +645,12 @@ ls_status ls_verify_prepare(ls_arena *arena, const char *folder, const char *con
     made->run->task = LS_RUN_DPO;
     made->run->dpo.beta = trace->pairs.beta;
   }
-  if (trace->classes.ids) made->run->task = LS_RUN_CLASSIFY;
+  if (trace->correct) made->run->task = LS_RUN_CLASSIFY;
+  if (trace->teacher.folder) {
+    made->run->task = LS_RUN_DISTILL;
+    made->run->teacher = trace->teacher.folder;
+    made->run->distill = (ls_run_distill){trace->teacher.temperature, trace->teacher.share};
+  }
   if (trace->frozen_count)
     made->run->train.freeze = (ls_run_globs){trace->frozen, trace->frozen_count};
   const ls_adapters *adapters = &trace->adapters;

@@ -124,6 +124,16 @@ static void choose_training(ls_layout_verification *about) {
   choose_epsilon(about);
 }
 
+/* What a layout does to it, it does to a model of the shape that is trained. */
+static void choose_teacher(ls_layout_verification *about) {
+  if (!about->session->teacher) return;
+  about->teacher = about->shrunk->config;
+  about->teacher.lora_rank = 0;
+  about->teacher.teacher = true;
+  add_row(about, "teacher", about->session->run->teacher, "drawn, of the small model's shape",
+          "cut as that is");
+}
+
 ls_status ls_verify_layout_prepare(ls_arena *arena, const ls_session *session,
                                    const ls_verify_layout_options *options,
                                    ls_layout_verification **verification, ls_error *error) {
@@ -134,6 +144,7 @@ ls_status ls_verify_layout_prepare(ls_arena *arena, const ls_session *session,
   LS_TRY(ls_shrink(arena, &session->config, &session->layout, session->batch, session->sequence,
                    session->graph, &made->shrunk, error));
   const ls_layout *layout = &made->shrunk->layout;
+  choose_teacher(made);
   made->ranks = ls_layout_ranks(layout);
   choose_training(made);
   *verification = made;
@@ -142,6 +153,8 @@ ls_status ls_verify_layout_prepare(ls_arena *arena, const ls_session *session,
 
 static ls_experiment experiment_of(const ls_layout_verification *about) {
   const ls_shrunk *shrunk = about->shrunk;
+  ls_model_teacher teacher = ls_session_training(about->session).teacher;
+  if (teacher.config) teacher.config = &about->teacher;
   return (ls_experiment){.config = &shrunk->config,
                          .sequences = shrunk->batch,
                          .sequence = shrunk->form.sequence,
@@ -150,6 +163,7 @@ static ls_experiment experiment_of(const ls_layout_verification *about) {
                          .settings = shrunk->settings,
                          .seed = SEED,
                          .pairs = ls_session_training(about->session).pairs,
+                         .teacher = teacher,
                          .documents = about->session->run->data.documents == LS_RUN_MASKED,
                          .saved = true,
                          .learning_rate = about->learning_rate,

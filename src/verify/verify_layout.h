@@ -37,8 +37,9 @@ typedef struct ls_layout_verification {
   ls_arena *arena;           /* borrowed */
   const ls_session *session; /* what was asked for; no programs */
   ls_verify_layout_options options;
-  ls_shrunk *shrunk; /* with the dtype of the comparison in its layout */
-  int ranks;         /* of the shrunk mesh */
+  ls_model_config teacher; /* of a distillation: of the small model's shape */
+  ls_shrunk *shrunk;       /* with the dtype of the comparison in its layout */
+  int ranks;               /* of the shrunk mesh */
   double learning_rate;
   const char *offload_path;
   bool compared; /* the rows are filled */
