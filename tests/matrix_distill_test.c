@@ -333,6 +333,43 @@ static void teachers_are_frozen(void **state) {
   ls_arena_destroy(&arena);
 }
 
+/* A mesh whose ranks have several KV heads of one model, and a part of the queries of each, would
+ * give heads the queries of others: it is refused, and where it is made by hand, refuted. */
+static void both_models_have_the_same_kv_ranks(void **state) {
+  (void)state;
+  static const ls_test_shape grouped = {
+      "llama",
+      "{\"model_type\": \"llama\", \"vocab_size\": 41, \"hidden_size\": 32,"
+      " \"intermediate_size\": 45, \"num_hidden_layers\": 1, \"num_attention_heads\": 16,"
+      " \"num_key_value_heads\": 8, \"max_position_embeddings\": 16}"};
+  ls_arena *arena = ls_arena_create();
+  const ls_model_config config = config_of(arena, 1);
+  ls_model_config teacher = ls_test_shape_config(arena, &grouped);
+  teacher.teacher = true;
+  ls_layout layout = layout_of(&cases[8]);
+  layout.tp = 8;
+  const ls_build_options options = {
+      .tokens = SEQUENCES * SEQUENCE, .sequence = SEQUENCE, .teacher = {&teacher, 2, 0.5}};
+  ls_graph *graph;
+  ls_program *stages[MOST_STAGES];
+  ls_error error = {0};
+  assert_int_equal(ls_model_build(arena, &config, &options, &graph, &error), LS_OK);
+  ls_graph_backward(graph);
+  assert_int_equal(ls_program_compile(graph, &layout, LS_PROGRAM_STEP, stages, &error), LS_INPUT);
+  assert_string_equal(error.text,
+                      "tp=8 and 16 heads, 4 KV heads, and a teacher with 16 heads, 8 KV heads: use "
+                      "tp=1, 2 or 4");
+  const ls_mesh mesh = ls_mesh_make((const int[LS_MESH_ROWS]){1, 1, 1, 1, 2, 2});
+  layout.tp = 4;
+  layout.mesh = &mesh;
+  const ls_status status = ls_program_compile(graph, &layout, LS_PROGRAM_STEP, stages, &error);
+  if (status == LS_OK)
+    assert_int_equal(ls_check(graph, &layout, (const ls_program *const *)stages, NULL, &error),
+                     LS_REFUTED);
+  assert_non_null(strstr(error.text, "shares queries out of"));
+  ls_arena_destroy(&arena);
+}
+
 /* Neither model's logits are there whole. */
 static void logits_are_made_in_slices(void **state) {
   (void)state;
@@ -361,6 +398,7 @@ static void logits_are_made_in_slices(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(teachers_are_frozen),
+      cmocka_unit_test(both_models_have_the_same_kv_ranks),
       cmocka_unit_test(logits_are_made_in_slices),
       cmocka_unit_test(the_proof_sees_faults),
       cmocka_unit_test(every_layout_equals_one_device),

@@ -163,6 +163,23 @@ static ls_status check_nesting(ls_stage *stage, const question *q, const ls_oper
   return LS_OK;
 }
 
+/* Ranks that share the queries of a KV head have no other one: else a shard of both is no head's
+ * queries, as its keys are. */
+static ls_status check_queries(ls_stage *stage, const question *q, ls_error *error) {
+  const ls_mesh *mesh = &stage->proof->mesh;
+  int64_t kv_ranks = 1;
+  bool shares = false;
+  for (int a = 0; a < mesh->count; a++) {
+    if (q->label[a] == 'g') kv_ranks *= mesh->axes[a].size;
+    shares |= q->label[a] == 'r' && (stage->proof->active >> a & 1);
+  }
+  const int64_t kv_heads = q->attributes->kv_heads;
+  if (!shares || kv_heads == 0 || kv_heads == kv_ranks) return LS_OK;
+  return ls_proof_fail(stage, error,
+                       "shares queries out of %lld KV heads over %lld ranks: expected one on each",
+                       (long long)kv_heads, (long long)kv_ranks);
+}
+
 /* An element of a scaled dimension lies with what it stands for. */
 static ls_status check_scaled(ls_stage *stage, const question *q, const ls_operand_labels *labels,
                               int value, const ls_placement *placement, ls_error *error) {
@@ -221,6 +238,7 @@ ls_status ls_derive_placements(ls_stage *stage, const ls_content *const *in, ls_
     for (int o = 0; o < instruction->outputs; o++) out[o].on[q.axis] = q.out[o];
   }
   LS_TRY(check_ring(stage, &q, error));
+  LS_TRY(check_queries(stage, &q, error));
   for (int i = 0; i < instruction->inputs; i++)
     LS_TRY(check_scaled(stage, &q, &q.labels->in[i], instruction->in[i], &in[i]->placement, error));
   for (int o = 0; o < instruction->outputs; o++)

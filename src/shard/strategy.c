@@ -56,21 +56,18 @@ static bool tp_fits(int64_t heads, int64_t kv_heads, int64_t tp) {
   return heads % tp == 0 && (kv_heads % tp == 0 || tp % kv_heads == 0);
 }
 
-static bool splits(int64_t heads, int64_t kv_heads, int64_t tp, int64_t tp_kv) {
-  return kv_heads % tp_kv == 0 && heads / kv_heads % (tp / tp_kv) == 0;
+/* Ranks of tp that have other KV heads; the others of these have other queries of the one KV head
+ * that each then has. 0: tp does not divide the heads. */
+static int kv_ranks_for(int64_t heads, int64_t kv_heads, int64_t tp) {
+  if (!tp_fits(heads, kv_heads, tp)) return 0;
+  return (int)(kv_heads % tp == 0 ? tp : kv_heads);
 }
 
-/* The most ranks of tp that have other KV heads, in both models of a distillation; the others of
- * these have other queries. 0: tp does not divide the heads. */
+/* Of both models of a distillation the same: a mesh has one such axis. */
 static int kv_ranks_of(const ls_graph *graph, int tp) {
   const ls_head_counts *also = &graph->teacher;
-  if (!tp_fits(graph->heads, graph->kv_heads, tp)) return 0;
-  if (also->heads && !tp_fits(also->heads, also->kv_heads, tp)) return 0;
-  for (int tp_kv = tp; tp_kv > 0; tp_kv--)
-    if (tp % tp_kv == 0 && splits(graph->heads, graph->kv_heads, tp, tp_kv) &&
-        (!also->heads || splits(also->heads, also->kv_heads, tp, tp_kv)))
-      return tp_kv;
-  return 0;
+  const int own = kv_ranks_for(graph->heads, graph->kv_heads, tp);
+  return !also->heads || kv_ranks_for(also->heads, also->kv_heads, tp) == own ? own : 0;
 }
 
 static ls_status refuse_tp(const ls_graph *graph, int tp, ls_error *error) {
