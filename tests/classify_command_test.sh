@@ -97,7 +97,7 @@ refused "data.documents: found stream with task=classify" data.documents=stream
 refused "data.loss_on" data.loss_on=all
 refused "with task=classify, beside which a head is not saved yet" model=runs/base/checkpoints/step-1 lora.rank=2
 refused "data.label_key: found a value without task=classify" task=next_token data.label_key=stars
-refused "task: found dpo, but" model=$made task=dpo
+refused "has a head over classes and writes no tokens" model=$made task=dpo
 run 2 evaluate runs/base/checkpoints/step-1 task=classify data.text=reviews.jsonl
 says "has no head over classes"
 run 2 generate $made "It was"
