@@ -1,8 +1,8 @@
 /* Attention of tokens in an order of their own, told by their places: what the queries of each rank
  * see among the keys of all is, forward and backward, what attention on whole sequences in their
  * order makes; gradients of keys and values add up to it. In the order of context parallelism and
- * in one of chance, with documents, windows, soft caps, ALiBi and grouped heads; the reference, and
- * the CPU device in its types. */
+ * in one of chance, with documents, windows, soft caps, ALiBi and grouped heads, causal and both
+ * ways; the reference, and the CPU device in its types. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,6 +38,7 @@ typedef struct placed_case {
   double *whole[OPERANDS]; /* by token */
   int32_t *positions;      /* by token */
   int32_t *places;         /* by row, those of rank after rank */
+  int32_t *remaining;      /* by token: of its document behind it */
   int32_t *draws;          /* by token; of dropout, in some cases */
 } placed_case;
 
@@ -86,6 +87,13 @@ static void draw(placed_case *c) {
   for (int64_t n = 0; n < c->tokens; n++)
     c->positions[n] =
         n % sequence == 0 || (n > 0 && below(mean) == 0) ? 0 : c->positions[n - 1] + 1;
+  c->attributes.two_way = below(2);
+  if (c->attributes.two_way) c->attributes.alibi = 0;
+  c->remaining = LS_NEW_ARRAY(c->arena, int32_t, c->tokens);
+  for (int64_t n = c->tokens - 1; n >= 0; n--) {
+    const bool last = (n + 1) % sequence == 0 || c->positions[n + 1] == 0;
+    c->remaining[n] = last ? 0 : c->remaining[n + 1] + 1;
+  }
   draw_places(c);
   c->draws = LS_NEW_ARRAY(c->arena, int32_t, c->tokens);
   for (int64_t n = 0; n < c->tokens; n++)
@@ -116,10 +124,13 @@ static void call(const placed_case *c, const ls_kernel_table *table, ls_op_kind 
   if (table->kernel[kind](args, &error) != LS_OK) fail_msg("%s", error.text);
 }
 
-/* Forward and backward on views that are filled but for what is made. */
+/* Forward and backward on views that are filled but for what is made. `remaining`: where tokens see
+ * those behind them. */
 static void run(const placed_case *c, const ls_kernel_table *table, const ls_view of[OPERANDS],
-                const ls_view *positions, const ls_view *places, const ls_view *draws) {
-  ls_kernel_args forward = {.inputs = draws ? 6 : places ? 5 : 4, .outputs = 2};
+                const ls_view *positions, const ls_view *places, const ls_view *remaining,
+                const ls_view *draws) {
+  const int behind = c->attributes.two_way && places;
+  ls_kernel_args forward = {.inputs = (draws ? 6 : places ? 5 : 4) + behind, .outputs = 2};
   forward.in[0] = of[Q], forward.in[1] = of[K], forward.in[2] = of[V];
   forward.out[0] = of[O], forward.out[1] = of[LSE];
   ls_kernel_args backward = {.inputs = forward.inputs + 3, .outputs = 3};
@@ -128,7 +139,8 @@ static void run(const placed_case *c, const ls_kernel_table *table, const ls_vie
   for (int o = 0; o < 3; o++) backward.out[o] = of[DQ + o];
   forward.in[3] = backward.in[6] = *positions;
   if (places) forward.in[4] = backward.in[7] = *places;
-  if (draws) forward.in[5] = backward.in[8] = *draws;
+  if (behind) forward.in[5] = backward.in[8] = *remaining;
+  if (draws) forward.in[5 + behind] = backward.in[8 + behind] = *draws;
   call(c, table, LS_OP_ATTENTION, &forward);
   call(c, table, LS_OP_ATTENTION_BWD, &backward);
 }
@@ -144,13 +156,14 @@ static void run_whole(const placed_case *c) {
   }
   const ls_view positions = indices_of(c->positions, c->tokens);
   if (!(c->attributes.dropout > 0)) {
-    run(c, &table, of, &positions, NULL, NULL);
+    run(c, &table, of, &positions, NULL, NULL, NULL);
     return;
   }
   int32_t *order = LS_NEW_ARRAY(c->arena, int32_t, c->tokens);
   for (int64_t n = 0; n < c->tokens; n++) order[n] = (int32_t)n;
   const ls_view places = indices_of(order, c->tokens), draws = indices_of(c->draws, c->tokens);
-  run(c, &table, of, &positions, &places, &draws);
+  const ls_view remaining = indices_of(c->remaining, c->tokens);
+  run(c, &table, of, &positions, &places, &remaining, &draws);
 }
 
 static void compare(const placed_case *c, int operand, int64_t token, const double *found,
@@ -172,6 +185,7 @@ static void run_ranks(const placed_case *c, const ls_kernel_table *table, ls_dty
   double *row = LS_NEW_ARRAY(c->arena, double, c->heads * c->attributes.head_dim);
   int32_t *positions = LS_NEW_ARRAY(c->arena, int32_t, rows);
   int32_t *own = LS_NEW_ARRAY(c->arena, int32_t, rows);
+  int32_t *behind = LS_NEW_ARRAY(c->arena, int32_t, rows);
   for (int r = 0; r < c->ranks; r++) {
     ls_view of[OPERANDS];
     for (int i = 0; i < OPERANDS; i++) {
@@ -186,10 +200,11 @@ static void run_ranks(const placed_case *c, const ls_kernel_table *table, ls_dty
     for (int64_t n = 0; n < rows; n++) {
       positions[n] = c->positions[c->places[r * rows + n]];
       own[n] = c->draws[c->places[r * rows + n]];
+      behind[n] = c->remaining[c->places[r * rows + n]];
     }
     const ls_view at = indices_of(positions, rows), places = indices_of(c->places, c->tokens);
-    const ls_view draws = indices_of(own, rows);
-    run(c, table, of, &at, &places, c->attributes.dropout > 0 ? &draws : NULL);
+    const ls_view draws = indices_of(own, rows), remaining = indices_of(behind, rows);
+    run(c, table, of, &at, &places, &remaining, c->attributes.dropout > 0 ? &draws : NULL);
     static const int mine[] = {O, LSE, DQ};
     for (int i = 0; i < 3; i++)
       for (int64_t n = 0; n < rows; n++) {
@@ -325,6 +340,10 @@ static void run_cases(const ls_kernel_table *table, ls_dtype dtype, int count, d
     draw(&c);
     run_whole(&c);
     run_ranks(&c, table, dtype, tolerance);
+    if (c.attributes.two_way) { /* rings are causal */
+      ls_arena_destroy(&c.arena);
+      continue;
+    }
     const bool drops = c.attributes.dropout > 0; /* rings have no masks */
     c.attributes.dropout = 0;
     if (drops) run_whole(&c);

@@ -6,7 +6,8 @@
 #include "check/proof.h"
 
 static const char *const input_names[LS_INPUT_COUNT] = {
-    "the tokens", "the labels", "the positions", "the places", "the draws", "the reference"};
+    "the tokens", "the labels",    "the positions",     "the places",
+    "the draws",  "the reference", "the tokens behind", "the types"};
 
 void ls_program_inputs(const ls_program *program, int values[LS_INPUT_COUNT]) {
   values[LS_INPUT_TOKENS] = program->ids;
@@ -15,12 +16,15 @@ void ls_program_inputs(const ls_program *program, int values[LS_INPUT_COUNT]) {
   values[LS_INPUT_PLACES] = program->places;
   values[LS_INPUT_DRAWS] = program->draws;
   values[LS_INPUT_REFERENCE] = program->reference;
+  values[LS_INPUT_REMAINING] = program->remaining;
+  values[LS_INPUT_TYPES] = program->types;
 }
 
 /* Where the graph has each input, in the order of ls_input. */
 static ls_tensor_id input_of(const ls_graph *graph, int input) {
-  const ls_tensor_id inputs[LS_INPUT_COUNT] = {graph->ids,    graph->labels, graph->positions,
-                                               graph->places, graph->draws,  graph->reference};
+  const ls_tensor_id inputs[LS_INPUT_COUNT] = {graph->ids,       graph->labels, graph->positions,
+                                               graph->places,    graph->draws,  graph->reference,
+                                               graph->remaining, graph->types};
   return inputs[input];
 }
 

@@ -59,6 +59,8 @@ typedef enum ls_input {
   LS_INPUT_PLACES,
   LS_INPUT_DRAWS,
   LS_INPUT_REFERENCE,
+  LS_INPUT_REMAINING,
+  LS_INPUT_TYPES,
   LS_INPUT_COUNT
 } ls_input;
 

@@ -173,16 +173,45 @@ static ls_status check_training(const opening *self, ls_error *error) {
                  (long long)data->seq_len, (long long)needed);
 }
 
-static void prepare_parts(const opening *self) {
+static ls_status make_masking(const opening *self, ls_order *order, ls_error *error) {
+  const ls_run_file *run = self->run;
+  if (run->task != LS_RUN_MLM) return LS_OK;
+  const ls_tokenizer *tokenizer = self->options.tokenizer;
+  if (self->dataset->chats)
+    return ls_fail(error, LS_INPUT, "%s: found chats with task=mlm; expected texts",
+                   ls_run_file_where(run, "data.text"));
+  if (ls_tokenizer_mask(tokenizer) < 0)
+    return ls_fail(
+        error, LS_INPUT,
+        "%s: found %s, a tokenizer without a mask such as [MASK], which task=mlm puts in "
+        "the place of tokens; expected the tokenizer of an encoder",
+        ls_run_file_where(run, "data.tokenizer"), run->data.tokenizer);
+  bool *special = LS_NEW_ARRAY(self->arena, bool, tokenizer->vocabulary);
+  for (int32_t id = 0; id < tokenizer->vocabulary; id++)
+    special[id] = ls_tokenizer_is_special(tokenizer, id);
+  ls_masking *made = LS_NEW(self->arena, ls_masking);
+  *made = (ls_masking){.probability = run->mlm.probability,
+                       .mask_replace = run->mlm.mask_replace,
+                       .random_replace = run->mlm.random_replace,
+                       .mask = ls_tokenizer_mask(tokenizer),
+                       .vocabulary = tokenizer->vocabulary,
+                       .special = special,
+                       .seed = (uint64_t)run->data.seed};
+  order->masking = made;
+  return LS_OK;
+}
+
+static ls_status prepare_parts(const opening *self, ls_error *error) {
   const ls_run_data *data = &self->run->data;
   ls_dataset *made = self->dataset;
   const bool masked =
       data->documents == LS_RUN_MASKED || (data->documents == LS_RUN_DOCUMENTS_AUTO && made->chats);
-  const ls_order order = {.seq_len = data->seq_len,
-                          .batch = self->run->train.batch,
-                          .mix_count = made->text_count,
-                          .masked = masked,
-                          .seed = (uint64_t)data->seed};
+  ls_order order = {.seq_len = data->seq_len,
+                    .batch = self->run->train.batch,
+                    .mix_count = made->text_count,
+                    .masked = masked,
+                    .seed = (uint64_t)data->seed};
+  LS_TRY(make_masking(self, &order, error));
   made->training = made->evaluation = order;
   made->training.shuffled = true;
   made->training.mix = LS_NEW_ARRAY(self->arena, ls_mix, made->text_count);
@@ -191,6 +220,7 @@ static void prepare_parts(const opening *self) {
     const double weight = data->text.items[t].weight;
     made->training.mix[t].weight = weight > 0 ? weight : 1;
   }
+  return LS_OK;
 }
 
 static int64_t tokens_of(const ls_order *order) {
@@ -350,7 +380,7 @@ static ls_status open_parts(opening *self, ls_error *error) {
   const bool own_files = self->run->data.validation.globs.count > 0;
   if (own_files) LS_TRY(open_validation(self, error));
   trim_cache(self);
-  prepare_parts(self);
+  LS_TRY(prepare_parts(self, error));
   if (made->chats)
     split_chats(self);
   else
@@ -375,7 +405,7 @@ static ls_status open_evaluation(opening *self, ls_error *error) {
   LS_TRY(open_chat(self, error));
   LS_TRY(open_texts(self, error));
   trim_cache(self);
-  prepare_parts(self);
+  LS_TRY(prepare_parts(self, error));
   made->training = (ls_order){0};
   for (int t = 0; t < made->text_count; t++)
     ls_text_part_whole(self->arena, &made->texts[t], &made->evaluation.mix[t].part);

@@ -182,6 +182,42 @@ static ls_status fill_packed(const ls_order *order, const ls_mix *mix, int64_t s
   return LS_OK;
 }
 
+static double share_of(uint64_t bits) {
+  return (double)(bits >> 11) * 0x1p-53;
+}
+
+/* Token t of the row, which is number `token` of all that are ever drawn, is asked for. */
+static void mask_token(const ls_masking *masking, uint64_t token, int64_t t, const ls_batch *row) {
+  const uint64_t seed = masking->seed;
+  const double share = share_of(ls_random_bits(seed, ls_random_stream("mlm.form"), token));
+  row->labels[t] = row->ids[t];
+  if (share < masking->mask_replace) {
+    row->ids[t] = masking->mask;
+  } else if (share < masking->mask_replace + masking->random_replace) {
+    const uint64_t bits = ls_random_bits(seed, ls_random_stream("mlm.id"), token);
+    row->ids[t] = (int32_t)(bits % (uint64_t)masking->vocabulary);
+  }
+}
+
+/* Of a row in which no token was drawn the nearest to it is asked for: a loss over none is no
+ * number. */
+static void mask_row(const ls_masking *masking, int64_t sample, int64_t length,
+                     const ls_batch *row) {
+  const uint64_t first = (uint64_t)sample * (uint64_t)length;
+  const uint64_t stream = ls_random_stream("mlm.chosen");
+  double least = 1;
+  int64_t nearest = -1;
+  for (int64_t t = 0; t < length; t++) {
+    row->labels[t] = LS_NO_LABEL;
+    if (masking->special[row->ids[t]]) continue;
+    const double share = share_of(ls_random_bits(masking->seed, stream, first + (uint64_t)t));
+    if (share < least) least = share, nearest = t;
+    if (share < masking->probability) mask_token(masking, first + (uint64_t)t, t, row);
+  }
+  if (nearest >= 0 && least >= masking->probability)
+    mask_token(masking, first + (uint64_t)nearest, nearest, row);
+}
+
 static ls_status fill_row(const ls_order *order, int64_t sample, const ls_batch *row,
                           ls_error *error) {
   const int64_t length = order->seq_len;
@@ -203,6 +239,7 @@ static ls_status fill_row(const ls_order *order, int64_t sample, const ls_batch 
   } else if (row->positions) {
     for (int64_t t = 0; t < length; t++) row->positions[t] = (int32_t)t;
   }
+  if (order->masking) mask_row(order->masking, sample, length, row);
   return LS_OK;
 }
 
@@ -213,7 +250,7 @@ ls_status ls_batch_fill(const ls_order *order, int64_t step, int64_t first_row, 
     const int64_t begin = r * order->seq_len;
     const ls_batch row = {batch->ids + begin, batch->labels + begin,
                           batch->positions ? batch->positions + begin : NULL,
-                          batch->reference ? batch->reference + begin : NULL};
+                          batch->reference ? batch->reference + begin : NULL, NULL};
     LS_TRY(fill_row(order, step * order->batch + first_row + r, &row, error));
   }
   return LS_OK;

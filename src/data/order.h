@@ -36,15 +36,25 @@ typedef struct ls_mix {
   int64_t before;            /* ... and those of the parts before it */
 } ls_mix;
 
+/* What is masked of each row, and asked for: a function of the step and the token's place in it. */
+typedef struct ls_masking {
+  double probability;                  /* of each token that is not special */
+  double mask_replace, random_replace; /* what then stands there; else the token itself */
+  int32_t mask, vocabulary;            /* the mask's id; random ids are below */
+  const bool *special;                 /* [vocabulary] ids that are never asked for */
+  uint64_t seed;
+} ls_masking;
+
 typedef struct ls_order {
   ls_mix *mix;
   int mix_count;
-  int64_t sequences; /* of all parts; 0: there is nothing */
-  int64_t seq_len;   /* T */
-  int64_t batch;     /* rows of a step over the whole mesh */
-  int64_t period;    /* samples; all shares together */
-  bool shuffled;     /* else in the texts' order, once */
-  bool masked;       /* positions begin anew and labels end with each document */
+  int64_t sequences;         /* of all parts; 0: there is nothing */
+  int64_t seq_len;           /* T */
+  int64_t batch;             /* rows of a step over the whole mesh */
+  int64_t period;            /* samples; all shares together */
+  bool shuffled;             /* else in the texts' order, once */
+  const ls_masking *masking; /* labels are of what it masks; NULL: of the next token */
+  bool masked;               /* positions begin anew and labels end with each document */
   uint64_t seed;
 } ls_order;
 
@@ -59,6 +69,7 @@ typedef struct ls_batch {
   int32_t *ids, *labels;
   int32_t *positions; /* may be NULL */
   double *reference;  /* of pairs: a reference's log-probability of each label; may be NULL */
+  int32_t *types;     /* of encoders: which of two sentences each is of; may be NULL */
 } ls_batch;
 
 /* Whole sequences in so many tokens. */

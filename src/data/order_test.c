@@ -59,7 +59,7 @@ static ls_order order_of(int64_t count, int64_t first, int64_t seq_len, int64_t 
 
 static void fill(const ls_order *order, int64_t step, int64_t first, int64_t rows, int32_t *ids,
                  int32_t *labels) {
-  const ls_batch batch = {ids, labels, NULL, NULL};
+  const ls_batch batch = {ids, labels, NULL, NULL, NULL};
   assert_int_equal(ls_batch_fill(order, step, first, rows, &batch, &error), LS_OK);
 }
 
@@ -171,6 +171,54 @@ static void epochs_are_counted_in_sequences(void **state) {
   assert_true(ls_order_epoch(&order, 5) == 2);
 }
 
+/* Ids are the tokens' numbers, every seventh of which is special. */
+static void what_is_masked_is_drawn_by_token(void **state) {
+  (void)state;
+  enum { TOKENS = 24001, LENGTH = 60, BATCH = 100, MASK = 7 };
+  static bool special[TOKENS];
+  static int32_t ids[BATCH * LENGTH], labels[BATCH * LENGTH], plain[BATCH * LENGTH], unused[LENGTH];
+  static int32_t row_ids[LENGTH], row_labels[LENGTH];
+  for (int id = 0; id < TOKENS; id++) special[id] = id % 7 == 0;
+  const ls_masking masking = {.probability = 0.15,
+                              .mask_replace = 0.8,
+                              .random_replace = 0.1,
+                              .mask = MASK,
+                              .vocabulary = TOKENS,
+                              .special = special,
+                              .seed = 5};
+  ls_order order = order_of(TOKENS, 0, LENGTH, BATCH, true, 3);
+  int asked = 0, masked = 0, kept = 0, eligible = 0;
+  for (int64_t step = 0; step < 8; step++) {
+    order.masking = NULL;
+    for (int64_t row = 0; row < BATCH; row++)
+      fill(&order, step, row, 1, plain + row * LENGTH, unused);
+    order.masking = &masking;
+    fill(&order, step, 0, BATCH, ids, labels);
+    for (int i = 0; i < BATCH * LENGTH; i++) {
+      eligible += !special[plain[i]];
+      if (labels[i] == LS_NO_LABEL) {
+        assert_int_equal(ids[i], plain[i]);
+        continue;
+      }
+      assert_false(special[plain[i]]);
+      assert_int_equal(labels[i], plain[i]);
+      asked++, masked += ids[i] == MASK, kept += ids[i] == plain[i];
+    }
+    fill(&order, step, 17, 1, row_ids, row_labels); /* by another rank */
+    assert_memory_equal(row_ids, ids + 17 * LENGTH, sizeof row_ids);
+    assert_memory_equal(row_labels, labels + 17 * LENGTH, sizeof row_labels);
+  }
+  assert_in_range(asked, eligible * 0.145, eligible * 0.155);
+  assert_in_range(masked, asked * 0.78, asked * 0.82);
+  assert_in_range(kept, asked * 0.08, asked * 0.12);
+  order = order_of(TOKENS, 0, 2, 1, true, 3); /* two tokens, of which one is asked for, or both */
+  order.masking = &masking;
+  for (int64_t step = 0; step < 200; step++) {
+    fill(&order, step, 0, 1, row_ids, row_labels);
+    assert_true(row_labels[0] >= 0 || row_labels[1] >= 0);
+  }
+}
+
 int main(void) {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
@@ -179,6 +227,7 @@ int main(void) {
       CASE(every_split_into_ranks_sees_the_same_batches),
       CASE(evaluation_goes_through_the_part_once),
       CASE(epochs_are_counted_in_sequences),
+      CASE(what_is_masked_is_drawn_by_token),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -218,6 +218,14 @@ static void tokenize_batch(pass *self, const ls_text_batch *batch) {
   LS_ASSERT(status == LS_OK); /* each block has its own */
 }
 
+/* A document's ids, behind its begin token. */
+static bool put_text(pass *self, int32_t *ids, int64_t count) {
+  int32_t begin = ls_tokenizer_begin(self->file->options->tokenizer);
+  const bool begins = count > 0 && self->header.count == self->open.first;
+  if (begin >= 0 && begins && !self->file->options->chat && !put_ids(self, &begin, 1)) return false;
+  return put_ids(self, ids, count);
+}
+
 static void begin_document(pass *self, const outcome *made) {
   const uint64_t hash = ls_fingerprint_word(ls_random_stream("document"), made->hash);
   self->open = (ls_document){self->header.count, hash};
@@ -276,7 +284,7 @@ static ls_status write_block(pass *self, const ls_text_batch *batch, int index, 
   } else if (!block->first) {
     self->open.hash = ls_fingerprint_word(self->open.hash, made->hash);
   }
-  written = written && put_ids(self, ids + made->chosen, made->count - made->chosen);
+  written = written && put_text(self, ids + made->chosen, made->count - made->chosen);
   if (!written || (block->last && !end_document(self))) return fail_write(self, error);
   return LS_OK;
 }

@@ -139,6 +139,7 @@ static void draw_case(attention_case *c, int64_t longest) {
   c->attributes =
       (ls_attributes){.sequence = sequence, .head_dim = head_dims[below(4)], .kv_heads = kv_heads};
   c->attributes.softmax_scale = 0.3;
+  c->attributes.two_way = below(2);
   c->k_columns = kv_heads * c->attributes.head_dim;
   c->threads = below(2) ? 3 : 1;
   c->accumulate = below(2);

@@ -18,6 +18,7 @@ enum { LS_ACTIVATION_COUNT = LS_GELU_ERF + 1 };
   X(int64_t, kv_heads)         /* global count of KV heads: how many values label g has */        \
   X(int64_t, heads)            /* attention with ALiBi: global count of query heads */            \
   X(int64_t, window)           /* attention: a token sees itself and window - 1 before; 0: all */ \
+  X(int64_t, two_way)          /* attention: 1: and window - 1 behind it, or all; 0: none */      \
   X(int64_t, turn)             /* ring_attention: how far round the ring keys have come */        \
   X(int64_t, turns)            /* ring_attention: ranks of the ring; each has T / turns rows */   \
   X(int64_t, experts)          /* grouped products: of how many experts the weights are */        \
@@ -32,6 +33,7 @@ enum { LS_ACTIVATION_COUNT = LS_GELU_ERF + 1 };
   X(double, softmax_scale)     /* attention: usually 1/sqrt(head_dim). distillation: 1 / T */     \
   X(double, softcap)           /* attention's scores, softcap: x is softcap tanh(x / softcap) */  \
   X(double, alibi)             /* attention: factor of ls_alibi_slope; 0: no bias by distance */  \
+  X(int64_t, skipped)          /* embedding: rows of the table before that of id 0 */             \
   X(double, scale)             /* embedding: of rows; route: of weights; 0: none. scale: of all   \
                                 * elements. router_loss: of the loss that balances loads.         \
                                 * distillation: the teacher's share of the loss */                \

@@ -103,10 +103,10 @@ static void apply(differentiator *d, const ls_node *node, const ls_gradient_rule
   const int made = ls_graph_node(graph, rule->op, &node->attributes, inputs, needed,
                                  ls_graph_tensor(graph, node->in[rule->out[0] - '0'])->dims);
   for (int o = 0; rule->out[o]; o++) {
+    if (!is_wanted(d, node, rule->out[o])) continue;
     const ls_tensor_id to = node->in[rule->out[o] - '0'];
     /* The list of nodes moves as it grows. */
     ls_tensor_id *gradient = &graph->nodes.items[made].out[o];
-    if (!d->wanted[to.index]) continue;
     if (ls_graph_tensor(graph, to)->role == LS_ROLE_PARAMETER)
       contribute_to_parameter(graph, ls_graph_tensor(graph, to)->parameter, gradient);
     else

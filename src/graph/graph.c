@@ -13,7 +13,7 @@ ls_graph *ls_graph_create(ls_arena *arena) {
   for (int k = 0; k < LS_OP_COUNT; k++) labels[k] = ls_op_labels_read((ls_op_kind)k);
   graph->op_labels = labels;
   graph->ids = graph->labels = graph->positions = graph->places = graph->draws = none;
-  graph->reference = graph->answers = none;
+  graph->reference = graph->answers = graph->remaining = graph->types = none;
   for (int r = 0; r < LS_MAX_OUTPUTS; r++) graph->rewards[r] = none;
   graph->loss_scale = graph->loss = graph->logits = none;
   return graph;
@@ -223,6 +223,12 @@ ls_tensor_id ls_graph_embedding(ls_graph *graph, ls_tensor_id table, ls_tensor_i
                       (ls_tensor_id[]){table, ids}, NULL);
 }
 
+ls_tensor_id ls_graph_skipped_embedding(ls_graph *graph, ls_tensor_id table, ls_tensor_id ids,
+                                        int64_t skipped) {
+  return first_output(graph, LS_OP_EMBEDDING, &(ls_attributes){.scale = 1, .skipped = skipped},
+                      (ls_tensor_id[]){table, ids}, NULL);
+}
+
 ls_tensor_id ls_graph_dequantize(ls_graph *graph, ls_tensor_id blocks) {
   return first_output(graph, LS_OP_DEQUANTIZE, NULL, &blocks, NULL);
 }
@@ -332,9 +338,12 @@ ls_tensor_id ls_graph_placed_attention(ls_graph *graph, ls_tensor_id q, ls_tenso
     return ls_graph_ring_attention(graph, q, k, v, positions, places, attributes);
   ls_attributes with = *attributes;
   if (with.dropout > 0) with.site = ++graph->dropouts;
+  const ls_tensor_id draws = with.dropout > 0 ? graph->draws : none;
+  LS_ASSERT(!with.two_way || exists(places) == exists(graph->remaining));
+  const ls_tensor_id behind = with.two_way && exists(places) ? graph->remaining : draws;
   return first_output(
       graph, LS_OP_ATTENTION, &with,
-      (ls_tensor_id[]){q, k, v, positions, places, with.dropout > 0 ? graph->draws : none}, NULL);
+      (ls_tensor_id[]){q, k, v, positions, places, behind, with.two_way ? draws : none}, NULL);
 }
 
 ls_tensor_id ls_graph_cached_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,

@@ -123,6 +123,9 @@ typedef struct ls_graph {
   /* Inputs [n], int32. label < 0: none. places, where tokens lie in an order of their own: which
    * token of the microbatch each row is. draws, with dropout: a random number of each token. */
   ls_tensor_id ids, labels, positions, places, draws;
+  /* Likewise, of encoders: how many tokens of its document (or sequence) lie behind each, where
+   * they lie in an order of their own; and which of a pair of sentences each is of. */
+  ls_tensor_id remaining, types;
   ls_tensor_id reference; /* input [n], fp64, of pairs: log-probabilities of a reference's labels */
   ls_tensor_id loss_scale; /* cell: 1 / valid tokens of the step */
   ls_tensor_id loss;       /* cell: sum of the tokens' losses */
@@ -156,6 +159,9 @@ ls_tensor_id ls_graph_stream(ls_graph *graph, ls_tensor_id tensor);
 /* Rows of the table, times `scale`. */
 ls_tensor_id ls_graph_embedding(ls_graph *graph, ls_tensor_id table, ls_tensor_id ids,
                                 double scale);
+/* The same of a table whose first `skipped` rows no id names. */
+ls_tensor_id ls_graph_skipped_embedding(ls_graph *graph, ls_tensor_id table, ls_tensor_id ids,
+                                        int64_t skipped);
 /* A parameter of blocks as a matrix. Backward makes it again before each use. */
 ls_tensor_id ls_graph_dequantize(ls_graph *graph, ls_tensor_id blocks);
 ls_tensor_id ls_graph_linear(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight);
@@ -163,6 +169,7 @@ ls_tensor_id ls_graph_bias(ls_graph *graph, ls_tensor_id x, ls_tensor_id bias);
 ls_tensor_id ls_graph_add(ls_graph *graph, ls_tensor_id a, ls_tensor_id b);
 /* x times `scale`, which is not 0. */
 ls_tensor_id ls_graph_scale(ls_graph *graph, ls_tensor_id x, double scale);
+/* `bias` may be {-1}. */
 ls_tensor_id ls_graph_layernorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
                                 ls_tensor_id bias, double epsilon);
 /* `offset` is added to the weights. */
@@ -194,7 +201,7 @@ ls_tensor_id ls_graph_heads_up(ls_graph *graph, ls_tensor_id x, ls_tensor_id wei
 ls_tensor_id ls_graph_heads_down(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
                                  int64_t head_dim);
 /* attributes: sequence, head_dim, kv_heads, softmax_scale; where wanted heads and alibi, window,
- * softcap. Causal. q [n, heads x head_dim]. */
+ * softcap, two_way. Causal without that. q [n, heads x head_dim]. */
 ls_tensor_id ls_graph_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k, ls_tensor_id v,
                                 const ls_attributes *attributes);
 /* The same inside each document, whose tokens the positions count from 0. */
@@ -202,8 +209,9 @@ ls_tensor_id ls_graph_document_attention(ls_graph *graph, ls_tensor_id q, ls_ten
                                          ls_tensor_id v, ls_tensor_id positions,
                                          const ls_attributes *attributes);
 /* The same of tokens in an order of their own: row i is token places[i]. Positions count from the
- * beginning of what a token sees: its document, or its sequence. With graph->draws the part
- * attributes->dropout of the probabilities is dropped. */
+ * beginning of what a token sees: its document, or its sequence; with two_way graph->remaining
+ * counts to its end. With graph->draws the part attributes->dropout of the probabilities is
+ * dropped. */
 ls_tensor_id ls_graph_placed_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
                                        ls_tensor_id v, ls_tensor_id positions, ls_tensor_id places,
                                        const ls_attributes *attributes);

@@ -26,7 +26,7 @@
 
 #include "graph/attributes.h"
 
-enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 9, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_RULES = 2 };
+enum { LS_MAX_DIMS = 3, LS_MAX_INPUTS = 10, LS_MAX_OUTPUTS = 3, LS_MAX_GRADIENT_RULES = 2 };
 
 /* Columns of the sums that the distillation of a token is made of: over the vocabulary the sum of
  * exp(logit - max); the label's logit; the sum of exp((logit - max) / T); the same of the teacher's

@@ -3,11 +3,13 @@
 #include "graph/op.h"
 #include "graph/ring.h"
 
-/* Keys that a query sees on average: half of the sequence, or less with a window. */
+/* Keys that a query sees on average: half of the sequence, or less with a window; both ways twice
+ * as many. */
 static double mean_keys(const ls_attributes *attributes) {
   const double sequence = (double)attributes->sequence, window = (double)attributes->window;
-  if (window < 1 || window >= sequence) return sequence / 2;
-  return window - window * window / (2 * sequence);
+  const double ways = attributes->two_way ? 2 : 1;
+  if (window < 1 || window >= sequence) return ways * sequence / 2;
+  return ways * (window - window * window / (2 * sequence));
 }
 
 /* Causal attention sees half of T x T: each of its products costs 2 x n x T / 2 x the columns of
@@ -104,7 +106,7 @@ static const ls_op rows[LS_OP_COUNT] = {
                      .gradients = {{LS_OP_SCALE_BWD, "a", "0"}},
                      .again = LS_AGAIN_MAY},
     /* x, weight, bias -> y, mean, 1/deviation */
-    [LS_OP_LAYERNORM] = {.labels = "n c, c, c -> n c, n, n",
+    [LS_OP_LAYERNORM] = {.labels = "n c, c, c? -> n c, n, n",
                          .shardable = "n",
                          .precision = {LS_COMPUTE, LS_ACCUMULATE, LS_ACCUMULATE},
                          .gradients = {{LS_OP_LAYERNORM_BWD, "a01BC", "012"}},
@@ -168,19 +170,21 @@ static const ls_op rows[LS_OP_COUNT] = {
                           .divides = 1u << LS_ATTRIBUTE_head_dim},
     /* q, k, v; positions, which count a document's tokens from 0: none sees another document;
      * places, where tokens lie in an order of their own: which token each row is, counted through
-     * the microbatch; draws, with dropout of probabilities -> o, log-sum-exp per token and head */
-    [LS_OP_ATTENTION] = {.labels = "bt gr, bs g, bs g, bt?, bs?, bt? -> bt gr, bt gr/head_dim",
+     * the microbatch; with two_way and places how many tokens of its document lie behind each;
+     * draws, with dropout of probabilities -> o, log-sum-exp per token and head */
+    [LS_OP_ATTENTION] = {.labels = "bt gr, bs g, bs g, bt?, bs?, bt?, bt? -> bt gr, "
+                                   "bt gr/head_dim",
                          .only = {{'b', LS_SHARES_SEQUENCES},
                                   {'t', LS_SHARES_QUERIES},
                                   {'g', LS_SHARES_KV_HEADS},
                                   {'r', LS_SHARES_QUERY_HEADS}},
                          .precision = {LS_COMPUTE, LS_ACCUMULATE},
-                         .gradients = {{LS_OP_ATTENTION_BWD, "a012AB345", "012"}},
+                         .gradients = {{LS_OP_ATTENTION_BWD, "a012AB3456", "012"}},
                          .again = LS_AGAIN_MAY,
                          .flops = attention_flops,
                          .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads |
                                     1u << LS_ATTRIBUTE_sequence,
-                         .indices = "345"},
+                         .indices = "3456"},
     /* Queries and one block of keys, `turn` ranks on, in an order of their own; and what blocks
      * before have come to. Sums are of exp(score - max): the parts of a ring differentiate
      * together, and what goes back in place of the gradients of max and sum is what all blocks need
@@ -465,9 +469,10 @@ static const ls_op rows[LS_OP_COUNT] = {
                                 .shardable = "nw",
                                 .linear = "0",
                                 .divides = HEADS_DIVIDES},
-    /* do, q, k, v, o, log-sum-exp; positions, places, draws -> dq, dk, dv */
+    /* do, q, k, v, o, log-sum-exp; as attention has them positions, places, how many lie behind,
+     * draws -> dq, dk, dv */
     [LS_OP_ATTENTION_BWD] = {.labels = "bt gr, bt gr, bs g, bs g, bt gr, bt gr/head_dim, bt?, bs?, "
-                                       "bt? -> bt gr, bs g, bs g",
+                                       "bt?, bt? -> bt gr, bs g, bs g",
                              .only = {{'b', LS_SHARES_SEQUENCES},
                                       {'t', LS_SHARES_QUERIES},
                                       {'g', LS_SHARES_KV_HEADS},
@@ -475,7 +480,7 @@ static const ls_op rows[LS_OP_COUNT] = {
                              .flops = attention_bwd_flops,
                              .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads |
                                         1u << LS_ATTRIBUTE_sequence,
-                             .indices = "678"},
+                             .indices = "6789"},
     /* do, q, k, v of a block, log-sum-exp and do . o of the whole, positions, places -> of the
      * block dq, dk, dv */
     [LS_OP_RING_BWD] = {.labels = "bt gr, bt gr, bs~t+turn g, bs~t+turn g, "

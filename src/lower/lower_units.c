@@ -443,6 +443,8 @@ void ls_lower_units(ls_lowering *lowering) {
   program->places = make_input(lowering, graph->places);
   program->draws = make_input(lowering, graph->draws);
   program->reference = make_input(lowering, graph->reference);
+  program->remaining = make_input(lowering, graph->remaining);
+  program->types = make_input(lowering, graph->types);
   lowering->memory = LS_NEW_ARRAY(program->arena, ls_unit_memory, lowering->units->count);
   for (int u = 0; u < lowering->units->count; u++) place_unit(lowering, u);
   for (int u = 0; u < lowering->units->count; u++) place_gradients(lowering, u);

@@ -145,6 +145,7 @@ ls_tensor_id ls_builder_attend(ls_builder *builder, ls_tensor_id q, ls_tensor_id
                                     .kv_heads = config->kv_heads,
                                     .heads = alibi ? config->heads : 0,
                                     .window = local ? config->window : 0,
+                                    .two_way = builder->family->decoder.two_way,
                                     .softmax_scale = config->softmax_scale,
                                     .softcap = config->softcap,
                                     .dropout = builder->dropout.attention,
@@ -199,6 +200,16 @@ static ls_status check_options(const ls_model_config *config, const ls_build_opt
     return ls_fail(error, LS_INPUT,
                    "%s: %lld tokens are not whole sequences of %lld; use a multiple of it",
                    config->source, (long long)options->tokens, (long long)options->sequence);
+  if (decode && ls_model_is_encoder(config))
+    return ls_fail(error, LS_INPUT,
+                   "%s: %s is an encoder, whose tokens see those behind them: it fills gaps and "
+                   "continues no text; use a decoder",
+                   config->source, config->family);
+  if (options->turns > 0 && ls_model_is_encoder(config))
+    return ls_fail(error, LS_INPUT,
+                   "%s: context=ring with %s, whose tokens see those behind them: use "
+                   "context=gather or ulysses",
+                   config->source, config->family);
   if (options->mode == LS_MODEL_TRAIN && options->turns > 0 && config->dropout.attention > 0)
     return ls_fail(error, LS_INPUT,
                    "%s: dropout of attention with context: ring, whose blocks have no masks: use "
@@ -286,6 +297,9 @@ static void make_inputs(ls_graph *graph, const ls_builder *builder) {
   const bool placed = options->mode == LS_MODEL_DECODE ? options->sequences > 1
                                                        : options->places || dropout->attention > 0;
   if (placed) graph->places = ls_graph_input(graph, "places", options->tokens);
+  if (placed && builder->family->decoder.two_way)
+    graph->remaining = ls_graph_input(graph, "remaining", options->tokens);
+  if (builder->config->types > 0) graph->types = ls_graph_input(graph, "types", options->tokens);
   if (dropout->embedding > 0 || dropout->hidden > 0 || dropout->attention > 0 ||
       dropout->adapter > 0)
     graph->draws = ls_graph_input(graph, "draws", options->tokens);

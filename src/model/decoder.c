@@ -20,6 +20,8 @@ ls_tensor_id ls_builder_norm(ls_builder *builder, const char *name, ls_tensor_id
   ls_tensor_id weight =
       ls_builder_vector(builder, ls_arena_printf(graph->arena, "%s.weight", name), config->width,
                         LS_TP_REPLICATED, offset ? LS_INIT_ZEROS : LS_INIT_ONES);
+  if (kind == LS_NORM_LAYER_UNBIASED)
+    return ls_graph_layernorm(graph, x, weight, (ls_tensor_id){-1}, config->epsilon);
   if (kind != LS_NORM_LAYER) return ls_graph_rmsnorm(graph, x, weight, config->epsilon, offset);
   ls_tensor_id bias = ls_builder_vector(builder, ls_arena_printf(graph->arena, "%s.bias", name),
                                         config->width, LS_TP_REPLICATED, LS_INIT_ZEROS);
@@ -155,7 +157,10 @@ static ls_tensor_id add_branch(ls_builder *builder, ls_tensor_id x,
   const ls_norm_place place = builder->family->decoder.norm_place;
   const char *before = ls_arena_printf(graph->arena, "norm%d", number);
   const char *behind = ls_arena_printf(graph->arena, "behind%d", number);
-  ls_tensor_id y = place == LS_NORM_BEHIND ? x : ls_builder_norm(builder, before, x);
+  const bool unnormed =
+      builder->family->decoder.first_unnormed && number == 1 && builder->layer == 0;
+  const bool plain = place == LS_NORM_BEHIND || unnormed;
+  ls_tensor_id y = plain ? x : ls_builder_norm(builder, before, x);
   y = ls_graph_stream(graph, branch(builder, y));
   if (place != LS_NORM_BEFORE) y = ls_graph_stream(graph, ls_builder_norm(builder, behind, y));
   y = ls_builder_branch(builder, y);

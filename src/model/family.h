@@ -30,6 +30,7 @@ typedef enum ls_norm_kind {
   LS_NORM_RMS = 0,
   LS_NORM_RMS_OFFSET, /* its weights are what they differ from 1 by */
   LS_NORM_LAYER,
+  LS_NORM_LAYER_UNBIASED,
 } ls_norm_kind;
 
 /* Where a block's norms stand: before each branch, behind it, or both. */
@@ -52,6 +53,8 @@ typedef struct ls_decoder {
   bool output_unbiased; /* attention_bias means queries, keys and values alone */
   bool head_bias;       /* the logits have a bias */
   bool embedding_norm;  /* the stream begins with a norm */
+  bool first_unnormed;  /* the first layer's attention takes the embedding, which has its norm */
+  bool two_way;         /* an encoder: tokens see those behind them too */
   bool alibi;           /* scores fall with distance; nothing is turned */
 } ls_decoder;
 
@@ -91,7 +94,8 @@ struct ls_family {
   ls_decoder decoder;
 };
 
-extern const ls_family ls_family_bloom, ls_family_deepseek_v2, ls_family_deepseek_v3,
+extern const ls_family ls_family_bert, ls_family_distilbert, ls_family_modernbert,
+    ls_family_roberta, ls_family_bloom, ls_family_deepseek_v2, ls_family_deepseek_v3,
     ls_family_falcon, ls_family_gemma, ls_family_gemma2, ls_family_gemma3, ls_family_gpt2,
     ls_family_gpt_neox, ls_family_llama, ls_family_mistral, ls_family_mixtral, ls_family_olmo2,
     ls_family_olmoe, ls_family_qwen2_moe, ls_family_phi, ls_family_phi3, ls_family_qwen2,
@@ -121,7 +125,7 @@ ls_tensor_id ls_builder_constant(ls_builder *builder, const char *name, int64_t 
 ls_tensor_id ls_builder_project(ls_builder *builder, ls_tensor_id x, const char *name, int64_t out,
                                 ls_tp_sharding sharding, bool bias, double deviation);
 
-/* Causal attention of q, k and v as the layer being built has it, through caches where the mode is
+/* Attention of q, k and v as the layer being built has it, through caches where the mode is
  * decoding. */
 ls_tensor_id ls_builder_attend(ls_builder *builder, ls_tensor_id q, ls_tensor_id k, ls_tensor_id v);
 

@@ -62,6 +62,9 @@ enum { LS_LAYER_WINDOW = 1, LS_LAYER_NO_ROPE = 2, LS_LAYER_DENSE = 4 };
   X(int64_t, expert_groups, "n_group") /* 0: none */                                               \
   X(int64_t, top_groups, "topk_group")                                                             \
   X(double, route_scale, "routed_scaling_factor") /* 0: 1 */                                       \
+  /* of the table of positions rows before that of position 0 (RoBERTa) */                         \
+  X(int64_t, skipped_positions, "pad_token_id + 1")                                                \
+  X(int64_t, types, "type_vocab_size") /* kinds of sentences that tokens are of; 0: none */        \
   X(double, epsilon, "epsilon of the norms")                                                       \
   X(double, softmax_scale, "scale of the attention scores")                                        \
   X(ls_activation, activation, "activation")                                                       \
@@ -246,6 +249,9 @@ typedef struct ls_build_options {
  * *scale is what cosines and sines are multiplied by. The list is the arena's. */
 const double *ls_rope_frequencies(ls_arena *arena, const ls_model_config *config, bool local,
                                   int64_t sequence, double *scale);
+
+/* Whether tokens see those behind them: it fills gaps, and continues no text. */
+bool ls_model_is_encoder(const ls_model_config *config);
 
 /* Builds the forward graph: segments "embedding", "layers.0" ..., "head". A teacher's layers are
  * dealt over those of the model, its parameters are frozen and called "teacher.NAME". LS_INPUT also

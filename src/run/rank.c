@@ -155,7 +155,7 @@ static ls_status create_staging(ls_rank *rank, ls_error *error) {
     const ls_program *program = rank->programs[p].program;
     const int64_t rows = ls_rank_shape(rank, p, program->ids).valid[0];
     const int64_t shared = ls_mesh_size(&program->mesh, ls_mesh_context(&program->mesh));
-    const int64_t count = program->places < 0 ? 3 * rows : (4 + 3 * shared) * rows;
+    const int64_t count = (6 + 5 * shared) * rows;
     if (count > most) most = count;
   }
   rank->staging = calloc((size_t)most + 1, sizeof *rank->staging);

@@ -16,8 +16,23 @@ ls_inputs ls_inputs_of_order(const ls_order *order) {
   return (ls_inputs){.take = take_rows, .context = (void *)order};
 }
 
+/* Every token is of the first sentence where nobody says otherwise. */
 static ls_batch batch_at(int32_t *staging, int64_t count) {
-  return (ls_batch){staging, staging + count, staging + 2 * count, NULL};
+  const ls_batch batch = {.ids = staging,
+                          .labels = staging + count,
+                          .positions = staging + 2 * count,
+                          .types = staging + 3 * count};
+  memset(batch.types, 0, sizeof *batch.types * (size_t)count);
+  return batch;
+}
+
+/* How many tokens of its document lie behind each, of whole sequences. */
+static void count_behind(const int32_t *positions, int64_t count, int64_t sequence,
+                         int32_t *remaining) {
+  for (int64_t t = count - 1; t >= 0; t--) {
+    const bool last = (t + 1) % sequence == 0 || positions[t + 1] != positions[t] + 1;
+    remaining[t] = last ? 0 : remaining[t + 1] + 1;
+  }
 }
 
 /* Tokens of the sequences that this rank shares: *begin takes the first. */
@@ -39,17 +54,19 @@ int64_t ls_inputs_token(const ls_rank *rank, int program, int64_t row) {
 }
 
 /* Of the sequences from token `begin` on that this rank shares, its tokens; behind them, which
- * tokens of the microbatch these are. */
+ * tokens of the microbatch these are, and how many of their documents follow. */
 static ls_batch pick(const ls_rank *rank, int program, int32_t *staging, int64_t count,
-                     int64_t begin, const ls_batch *whole) {
+                     int64_t begin, const ls_batch *whole, const int32_t *remaining) {
   const ls_batch batch = batch_at(staging, count);
-  int32_t *places = staging + 3 * count;
+  int32_t *places = staging + 4 * count;
   for (int64_t row = 0; row < count; row++) {
     const int64_t token = ls_inputs_token(rank, program, row);
     batch.ids[row] = whole->ids[token - begin];
     batch.labels[row] = whole->labels[token - begin];
     batch.positions[row] = whole->positions[token - begin];
+    batch.types[row] = whole->types[token - begin];
     places[row] = (int32_t)token;
+    places[count + row] = remaining[token - begin];
   }
   return batch;
 }
@@ -81,22 +98,29 @@ ls_status ls_inputs_fill(const ls_inputs *inputs, ls_rank *rank, int program, in
     batch.reference = ls_rank_staging_reference(rank);
     memset(batch.reference, 0, sizeof *batch.reference * (size_t)count);
   }
-  int32_t *places = staging + 3 * count;
+  int32_t *places = staging + 4 * count;
   if (ls_mesh_size(&from->mesh, ls_mesh_context(&from->mesh)) == 1) {
     LS_TRY(inputs->take(inputs->context, step, microbatch * from->tokens + ids.start[0], count,
                         &batch, error));
     for (int64_t row = 0; row < count && from->places >= 0; row++)
       places[row] = (int32_t)ls_inputs_token(rank, program, row);
+    count_behind(batch.positions, count, from->sequence, places + count);
   } else {
     int64_t begin;
     const int64_t shared = shared_tokens(rank, program, &begin);
-    const ls_batch whole = batch_at(staging + 4 * count, shared);
+    const ls_batch whole = batch_at(staging + 6 * count, shared);
+    int32_t *remaining = staging + 6 * count + 4 * shared;
     LS_TRY(inputs->take(inputs->context, step, microbatch * from->tokens + begin, shared, &whole,
                         error));
-    batch = pick(rank, program, staging, count, begin, &whole);
+    count_behind(whole.positions, shared, from->sequence, remaining);
+    batch = pick(rank, program, staging, count, begin, &whole, remaining);
   }
   if (from->places >= 0)
     LS_TRY(ls_rank_put(rank, program, from->places, slot, places, count, error));
+  if (from->remaining >= 0)
+    LS_TRY(ls_rank_put(rank, program, from->remaining, slot, places + count, count, error));
+  if (from->types >= 0)
+    LS_TRY(ls_rank_put(rank, program, from->types, slot, batch.types, count, error));
   LS_TRY(ls_rank_put(rank, program, from->ids, slot, batch.ids, count, error));
   LS_TRY(ls_rank_put(rank, program, from->positions, slot, batch.positions, count, error));
   if (from->reference >= 0)

@@ -13,7 +13,8 @@
 
 /* Where tokens come from: `take` gives tokens [first, first + count) of a step's batch, sequence
  * after sequence, with their labels and positions; of pairs of answers with what a reference makes
- * of the labels, which is 0 before. Ranks take only what lies on them. */
+ * of the labels, and where it knows them with types, which are 0 before. Ranks take only what lies
+ * on them. */
 typedef struct ls_inputs {
   ls_status (*take)(void *context, int64_t step, int64_t first, int64_t count,
                     const ls_batch *batch, ls_error *error);

@@ -131,8 +131,38 @@ static ls_status check_no_pairs(const ls_run_file *run, ls_error *error) {
                  ls_run_file_where(run, key));
 }
 
+/* An encoder fills gaps, and all others continue a text. */
+static ls_status check_gaps(const ls_session *session, ls_error *error) {
+  const ls_run_file *run = session->run;
+  const bool encoder = ls_model_is_encoder(&session->config), gaps = run->task == LS_RUN_MLM;
+  if (encoder && !gaps)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found %s with %s, whose tokens see those behind them: give task=mlm",
+                   ls_run_file_where(run, "task"), run->task == LS_RUN_DPO ? "dpo" : "next_token",
+                   session->config.family);
+  if (gaps && !encoder)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found mlm with %s, whose tokens see none behind them; expected an encoder, "
+                   "such as bert",
+                   ls_run_file_where(run, "task"), session->config.family);
+  const ls_run_mlm *mlm = &run->mlm;
+  if (mlm->mask_replace + mlm->random_replace > 1)
+    return ls_fail(
+        error, LS_INPUT, "%s: %g, and mlm.random_replace %g; expected at most 1 together",
+        ls_run_file_where(run, "mlm.mask_replace"), mlm->mask_replace, mlm->random_replace);
+  const char *key = gaps                         ? NULL
+                    : mlm->probability != 0.15   ? "mlm.probability"
+                    : mlm->mask_replace != 0.8   ? "mlm.mask_replace"
+                    : mlm->random_replace != 0.1 ? "mlm.random_replace"
+                                                 : NULL;
+  if (!key) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s: found a value without task=mlm; expected that too",
+                 ls_run_file_where(run, key));
+}
+
 ls_status ls_session_check_task(ls_session *session, ls_error *error) {
   ls_run_file *run = session->run;
+  LS_TRY(check_gaps(session, error));
   if (run->task != LS_RUN_DPO) return check_no_pairs(run, error);
   run->dpo.longest = session->config.positions;
   if (session->evaluates)

@@ -123,9 +123,9 @@ static bool add_parameter(ls_arena *arena, const ls_family_tensors *family,
   const ls_parameter *about = &whole;
   if (config->teacher) whole.name += strlen("teacher.");
   if (about->adapter) return add_adapter(arena, family, rules, about, parameter, plan);
-  if (strncmp(about->name, "head.", 5) == 0 && strncmp(about->name, "head.norm", 9) != 0) {
-    const char *head = config->classes ? "score" : family->head;
-    const char *name = ls_arena_printf(arena, "%s.%s", head, about->name + 5);
+  if (config->classes && strncmp(about->name, "head.", 5) == 0 &&
+      strncmp(about->name, "head.norm", 9) != 0) {
+    const char *name = ls_arena_printf(arena, "score.%s", about->name + 5);
     add_piece(arena, plan, name, name, false, 1, about, parameter);
     return true;
   }
@@ -133,6 +133,10 @@ static bool add_parameter(ls_arena *arena, const ls_family_tensors *family,
     int layer = 0;
     if (!matches(rule->ours, about->name, &layer)) continue;
     const char *plain = substitute(arena, rule->theirs, layer);
+    if (plain[0] == '/') { /* without the prefix */
+      add_piece(arena, plan, plain + 1, plain + 1, false, 1, about, parameter);
+      return true;
+    }
     if (rule->form == LS_NAME_EXPERT || rule->form == LS_NAME_EXPERT_TRANSPOSED) {
       add_experts(arena, plan, family->prefix, plain, rule->form == LS_NAME_EXPERT_TRANSPOSED,
                   config->experts, about, parameter);
@@ -143,7 +147,10 @@ static bool add_parameter(ls_arena *arena, const ls_family_tensors *family,
               rule->form == LS_NAME_BY_HEAD ? config->kv_heads : 1, about, parameter);
     return true;
   }
-  return false;
+  if (strncmp(about->name, "head.", 5) != 0) return false;
+  const char *name = ls_arena_printf(arena, "%s.%s", family->head, about->name + 5);
+  add_piece(arena, plan, name, name, false, 1, about, parameter);
+  return true;
 }
 
 /* A form of the same table: rows of `family->rules`, but those of another in place of theirs. */
@@ -183,8 +190,8 @@ ls_status ls_weights_plan_form(ls_arena *arena, const ls_model_config *config,
                                             ? ls_arena_printf(arena, "%s.weight", family->head)
                                             : NULL,
                            .other_head = config->classes ? family->head : NULL};
-  const bool variant =
-      (config->parallel && !config->shared_norm) || (config->latent && !config->query_latent);
+  const bool variant = (config->parallel && !config->shared_norm) ||
+                       (config->latent && !config->query_latent) || config->skipped_positions;
   const ls_name_rule *rules =
       rules_of(arena, family, other ? family->other : (variant ? family->variant : NULL));
   for (int i = 0; i < graph->parameters.count; i++)

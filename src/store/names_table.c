@@ -345,7 +345,127 @@ static const ls_name_rule deepseek_rules[] = {
 static const ls_name_rule deepseek_query_rules[] = {
     {"layers.*.attention.query.weight", "layers.*.self_attn.q_proj.weight", LS_NAME_PLAIN}, {0}};
 
+/* BERT and its head of masked language modelling. */
+static const ls_name_rule bert_rules[] = {
+    {"embedding.token", "embeddings.word_embeddings.weight", LS_NAME_PLAIN},
+    {"embedding.position", "embeddings.position_embeddings.weight", LS_NAME_PLAIN},
+    {"embedding.type", "embeddings.token_type_embeddings.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.query.weight", "encoder.layer.*.attention.self.query.weight",
+     LS_NAME_PLAIN},
+    {"layers.*.attention.query.bias", "encoder.layer.*.attention.self.query.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.key.weight", "encoder.layer.*.attention.self.key.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.key.bias", "encoder.layer.*.attention.self.key.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.value.weight", "encoder.layer.*.attention.self.value.weight",
+     LS_NAME_PLAIN},
+    {"layers.*.attention.value.bias", "encoder.layer.*.attention.self.value.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.output.weight", "encoder.layer.*.attention.output.dense.weight",
+     LS_NAME_PLAIN},
+    {"layers.*.attention.output.bias", "encoder.layer.*.attention.output.dense.bias",
+     LS_NAME_PLAIN},
+    {"layers.*.mlp.up.weight", "encoder.layer.*.intermediate.dense.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.bias", "encoder.layer.*.intermediate.dense.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.down.weight", "encoder.layer.*.output.dense.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.down.bias", "encoder.layer.*.output.dense.bias", LS_NAME_PLAIN},
+    {"head.dense.weight", "/cls.predictions.transform.dense.weight", LS_NAME_PLAIN},
+    {"head.dense.bias", "/cls.predictions.transform.dense.bias", LS_NAME_PLAIN},
+    {"head.bias", "/cls.predictions.bias", LS_NAME_PLAIN},
+    {"embedding.norm.weight", "embeddings.LayerNorm.weight", LS_NAME_PLAIN},
+    {"embedding.norm.bias", "embeddings.LayerNorm.bias", LS_NAME_PLAIN},
+    {"layers.*.norm1.weight", "encoder.layer.*.attention.output.LayerNorm.weight", LS_NAME_PLAIN},
+    {"layers.*.norm1.bias", "encoder.layer.*.attention.output.LayerNorm.bias", LS_NAME_PLAIN},
+    {"layers.*.norm2.weight", "encoder.layer.*.output.LayerNorm.weight", LS_NAME_PLAIN},
+    {"layers.*.norm2.bias", "encoder.layer.*.output.LayerNorm.bias", LS_NAME_PLAIN},
+    {"head.norm.weight", "/cls.predictions.transform.LayerNorm.weight", LS_NAME_PLAIN},
+    {"head.norm.bias", "/cls.predictions.transform.LayerNorm.bias", LS_NAME_PLAIN},
+    {0}};
+
+/* As its first checkpoints call the norms. */
+static const ls_name_rule bert_norm_rules[] = {
+    {"embedding.norm.weight", "embeddings.LayerNorm.gamma", LS_NAME_PLAIN},
+    {"embedding.norm.bias", "embeddings.LayerNorm.beta", LS_NAME_PLAIN},
+    {"layers.*.norm1.weight", "encoder.layer.*.attention.output.LayerNorm.gamma", LS_NAME_PLAIN},
+    {"layers.*.norm1.bias", "encoder.layer.*.attention.output.LayerNorm.beta", LS_NAME_PLAIN},
+    {"layers.*.norm2.weight", "encoder.layer.*.output.LayerNorm.gamma", LS_NAME_PLAIN},
+    {"layers.*.norm2.bias", "encoder.layer.*.output.LayerNorm.beta", LS_NAME_PLAIN},
+    {"head.norm.weight", "/cls.predictions.transform.LayerNorm.gamma", LS_NAME_PLAIN},
+    {"head.norm.bias", "/cls.predictions.transform.LayerNorm.beta", LS_NAME_PLAIN},
+    {0}};
+
+/* The head's bias is there twice; the pooler and the head of next sentences are not built. */
+static const char *const bert_ignored[] = {"cls.predictions.decoder.bias",
+                                           "cls.seq_relationship.weight",
+                                           "cls.seq_relationship.bias",
+                                           "pooler.dense.weight",
+                                           "pooler.dense.bias",
+                                           "embeddings.position_ids",
+                                           NULL};
+
+static const ls_name_rule distilbert_rules[] = {
+    {"embedding.token", "embeddings.word_embeddings.weight", LS_NAME_PLAIN},
+    {"embedding.position", "embeddings.position_embeddings.weight", LS_NAME_PLAIN},
+    {"embedding.norm.weight", "embeddings.LayerNorm.weight", LS_NAME_PLAIN},
+    {"embedding.norm.bias", "embeddings.LayerNorm.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.query.weight", "transformer.layer.*.attention.q_lin.weight",
+     LS_NAME_PLAIN},
+    {"layers.*.attention.query.bias", "transformer.layer.*.attention.q_lin.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.key.weight", "transformer.layer.*.attention.k_lin.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.key.bias", "transformer.layer.*.attention.k_lin.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.value.weight", "transformer.layer.*.attention.v_lin.weight",
+     LS_NAME_PLAIN},
+    {"layers.*.attention.value.bias", "transformer.layer.*.attention.v_lin.bias", LS_NAME_PLAIN},
+    {"layers.*.attention.output.weight", "transformer.layer.*.attention.out_lin.weight",
+     LS_NAME_PLAIN},
+    {"layers.*.attention.output.bias", "transformer.layer.*.attention.out_lin.bias", LS_NAME_PLAIN},
+    {"layers.*.norm1.weight", "transformer.layer.*.sa_layer_norm.weight", LS_NAME_PLAIN},
+    {"layers.*.norm1.bias", "transformer.layer.*.sa_layer_norm.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.weight", "transformer.layer.*.ffn.lin1.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.bias", "transformer.layer.*.ffn.lin1.bias", LS_NAME_PLAIN},
+    {"layers.*.mlp.down.weight", "transformer.layer.*.ffn.lin2.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.down.bias", "transformer.layer.*.ffn.lin2.bias", LS_NAME_PLAIN},
+    {"layers.*.norm2.weight", "transformer.layer.*.output_layer_norm.weight", LS_NAME_PLAIN},
+    {"layers.*.norm2.bias", "transformer.layer.*.output_layer_norm.bias", LS_NAME_PLAIN},
+    {"head.dense.weight", "/vocab_transform.weight", LS_NAME_PLAIN},
+    {"head.dense.bias", "/vocab_transform.bias", LS_NAME_PLAIN},
+    {"head.norm.weight", "/vocab_layer_norm.weight", LS_NAME_PLAIN},
+    {"head.norm.bias", "/vocab_layer_norm.bias", LS_NAME_PLAIN},
+    {0}};
+
+static const ls_name_rule modernbert_rules[] = {
+    {"embedding.token", "embeddings.tok_embeddings.weight", LS_NAME_PLAIN},
+    {"embedding.norm.weight", "embeddings.norm.weight", LS_NAME_PLAIN},
+    {"layers.*.norm1.weight", "layers.*.attn_norm.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.query.weight", "layers.*.attn.Wqkv.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.key.weight", "layers.*.attn.Wqkv.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.value.weight", "layers.*.attn.Wqkv.weight", LS_NAME_PLAIN},
+    {"layers.*.attention.output.weight", "layers.*.attn.Wo.weight", LS_NAME_PLAIN},
+    {"layers.*.norm2.weight", "layers.*.mlp_norm.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.gate.weight", "layers.*.mlp.Wi.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.up.weight", "layers.*.mlp.Wi.weight", LS_NAME_PLAIN},
+    {"layers.*.mlp.down.weight", "layers.*.mlp.Wo.weight", LS_NAME_PLAIN},
+    {"head.final_norm.weight", "final_norm.weight", LS_NAME_PLAIN},
+    {"head.dense.weight", "/head.dense.weight", LS_NAME_PLAIN},
+    {"head.norm.weight", "/head.norm.weight", LS_NAME_PLAIN},
+    {0}};
+
+/* What RoBERTa calls otherwise than BERT does. */
+static const ls_name_rule roberta_rules[] = {
+    {"head.dense.weight", "/lm_head.dense.weight", LS_NAME_PLAIN},
+    {"head.dense.bias", "/lm_head.dense.bias", LS_NAME_PLAIN},
+    {"head.norm.weight", "/lm_head.layer_norm.weight", LS_NAME_PLAIN},
+    {"head.norm.bias", "/lm_head.layer_norm.bias", LS_NAME_PLAIN},
+    {"head.bias", "/lm_head.bias", LS_NAME_PLAIN},
+    {0}};
+
+static const char *const no_names[] = {NULL};
+
+static const char *const roberta_ignored[] = {"lm_head.decoder.bias", "pooler.dense.weight",
+                                              "pooler.dense.bias", "embeddings.position_ids", NULL};
+
 static const ls_family_tensors families[] = {
+    {"bert", "bert.", "cls.predictions.decoder", bert_rules, bert_norm_rules, bert_ignored, NULL},
+    {"roberta", "roberta.", "lm_head.decoder", bert_rules, NULL, roberta_ignored, roberta_rules},
+    {"distilbert", "distilbert.", "vocab_projector", distilbert_rules, NULL, no_names, NULL},
+    {"modernbert", "model.", "decoder", modernbert_rules, NULL, no_names, NULL},
     {"gpt2", "transformer.", "lm_head", gpt2_rules, NULL, gpt2_ignored, NULL},
     {"llama", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},
     {"mistral", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},

@@ -1,7 +1,8 @@
 /* Names of tensors by family, as tables. Internal to this room.
  *
  * "*" stands for the layer's number, which is the same on both sides. Rules with the same name of
- * theirs are its pieces, in their order. Thread-safe: constant. */
+ * theirs are its pieces, in their order. Names that begin with "/" have no prefix. What no rule is
+ * for is the head's. Thread-safe: constant. */
 #ifndef LS_STORE_NAMES_TABLE_H
 #define LS_STORE_NAMES_TABLE_H
 
@@ -28,8 +29,8 @@ typedef struct ls_family_tensors {
   const ls_name_rule *rules;  /* up to one whose name is NULL */
   const ls_name_rule *other;  /* what is named otherwise in the family's other form; or NULL */
   const char *const *ignored; /* up to NULL */
-  /* What is named otherwise with two norms side by side, or without a latent of queries; or NULL.
-   */
+  /* What is named otherwise with two norms side by side, without a latent of queries, or with rows
+   * of positions that are skipped; or NULL. */
   const ls_name_rule *variant;
 } ls_family_tensors;
 

@@ -197,18 +197,25 @@ typedef struct ls_run_experts {
   bool loads;
 } ls_run_experts;
 
-/* What is learned: the next token, which of two answers is preferred, the class of a text, or what a
- * teacher says. */
+/* What is learned: the next token, which of two answers is preferred, the class of a text, what a
+ * teacher says, or what was masked. */
 typedef enum ls_run_task {
   LS_RUN_NEXT_TOKEN,
   LS_RUN_DPO,
   LS_RUN_CLASSIFY,
-  LS_RUN_DISTILL
+  LS_RUN_DISTILL,
+  LS_RUN_MLM
 } ls_run_task;
 
 typedef struct ls_run_distill {
   double temperature, mix;
 } ls_run_distill;
+
+/* Of masked language modelling: shares of tokens that are asked for, and of these of those that are
+ * replaced by the mask, and by any token. */
+typedef struct ls_run_mlm {
+  double probability, mask_replace, random_replace;
+} ls_run_mlm;
 
 typedef struct ls_run_dpo {
   double beta, label_smoothing;
@@ -314,6 +321,7 @@ typedef struct ls_run_file {
   ls_run_dpo dpo;
   ls_run_classes classes;
   ls_run_distill distill;
+  ls_run_mlm mlm;
   ls_run_optimizer optimizer;
   ls_run_eval eval;
   ls_run_checkpoint checkpoint;

@@ -13,9 +13,9 @@ const ls_run_key ls_run_keys[] = {
     {"init", LS_RUN_CHOICE, AT(init), .default_text = "auto", .words = "auto weights scratch",
      .help = "start from weights or from scratch; auto: weights where there are any"},
     {"task", LS_RUN_CHOICE, AT(task), .default_text = "next_token",
-     .words = "next_token dpo classify distill",
+     .words = "next_token dpo classify distill mlm",
      .help = "what is learned; dpo: of two answers the chosen one; classify: a text's class; "
-             "distill: what a teacher says"},
+             "distill: what a teacher says; mlm: masked tokens"},
     {"teacher", LS_RUN_TEXT, AT(teacher), .default_text = "", .path = LS_RUN_MAY_BE_PATH,
      .help = "task=distill: a checkpoint's folder, of a larger model with the same vocabulary"},
 
@@ -243,6 +243,12 @@ const ls_run_key ls_run_keys[] = {
      .high = 1e6, .above_low = true, .help = "what logits of teacher and model are divided by"},
     {"distill.mix", LS_RUN_NUMBER, AT(distill.mix), .default_text = "0.5", .low = 0, .high = 1,
      .help = "the teacher's share of the loss: T^2 KL(teacher || model); the text has the rest"},
+    {"mlm.probability", LS_RUN_NUMBER, AT(mlm.probability), .default_text = "0.15", .low = 0,
+     .high = 1, .above_low = true, .help = "the part of tokens that an encoder is asked for"},
+    {"mlm.mask_replace", LS_RUN_NUMBER, AT(mlm.mask_replace), .default_text = "0.8", .low = 0,
+     .high = 1, .help = "of these the part that is replaced by the mask"},
+    {"mlm.random_replace", LS_RUN_NUMBER, AT(mlm.random_replace), .default_text = "0.1", .low = 0,
+     .high = 1, .help = "and by any token; the rest stays as it is"},
 
     {"optimizer.name", LS_RUN_CHOICE, AT(optimizer.name), .default_text = "adamw",
      .words = "adamw sgd lion adamw8bit muon", .help = "how gradients become updates"},

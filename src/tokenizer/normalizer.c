@@ -49,7 +49,7 @@ static const struct {
     {"NFC", LS_NORMALIZE_FORM, LS_NFC},        {"NFD", LS_NORMALIZE_FORM, LS_NFD},
     {"NFKC", LS_NORMALIZE_FORM, LS_NFKC},      {"NFKD", LS_NORMALIZE_FORM, LS_NFKD},
     {"Prepend", LS_NORMALIZE_PREPEND, LS_NFC}, {"Replace", LS_NORMALIZE_REPLACE, LS_NFC},
-    {"Strip", LS_NORMALIZE_STRIP, LS_NFC},
+    {"Strip", LS_NORMALIZE_STRIP, LS_NFC},     {"Lowercase", LS_NORMALIZE_LOWERCASE, LS_NFC},
 };
 
 static ls_status read_text(ls_arena *arena, const ls_json_object *object, const char *key,
@@ -62,14 +62,44 @@ static ls_status read_text(ls_arena *arena, const ls_json_object *object, const 
   return LS_OK;
 }
 
+static void append(ls_arena *arena, ls_normalizer *normalizer, ls_normalizer_kind kind,
+                   ls_unicode_form form) {
+  ls_normalizer_step *step = LS_APPEND(arena, &normalizer->steps);
+  step->kind = kind;
+  step->form = form;
+}
+
+/* Accents go where strip_accents says, and where it says nothing with capitals. */
+static ls_status read_bert(ls_arena *arena, const ls_json_object *object, ls_normalizer *normalizer,
+                           ls_error *error) {
+  bool clean, han, accents, lowercase;
+  LS_TRY(ls_json_bool_or(object, "clean_text", true, &clean, error));
+  LS_TRY(ls_json_bool_or(object, "handle_chinese_chars", true, &han, error));
+  LS_TRY(ls_json_bool_or(object, "lowercase", true, &lowercase, error));
+  LS_TRY(ls_json_bool_or(object, "strip_accents", lowercase, &accents, error));
+  if (clean) append(arena, normalizer, LS_NORMALIZE_CLEAN, LS_NFC);
+  if (han) append(arena, normalizer, LS_NORMALIZE_SPACE_HAN, LS_NFC);
+  if (accents) {
+    append(arena, normalizer, LS_NORMALIZE_FORM, LS_NFD);
+    append(arena, normalizer, LS_NORMALIZE_STRIP_ACCENTS, LS_NFC);
+  }
+  if (lowercase) append(arena, normalizer, LS_NORMALIZE_LOWERCASE, LS_NFC);
+  return LS_OK;
+}
+
 static ls_status read_step(ls_arena *arena, const ls_json_object *object, const char *type,
                            ls_normalizer *normalizer, ls_error *error) {
+  if (strcmp(type, "BertNormalizer") == 0) return read_bert(arena, object, normalizer, error);
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
     if (strcmp(kinds[i].name, type) != 0) continue;
     ls_normalizer_step *step = LS_APPEND(arena, &normalizer->steps);
     step->kind = kinds[i].kind;
     step->form = kinds[i].form;
     switch (step->kind) {
+      case LS_NORMALIZE_LOWERCASE:
+      case LS_NORMALIZE_STRIP_ACCENTS:
+      case LS_NORMALIZE_CLEAN:
+      case LS_NORMALIZE_SPACE_HAN:
       case LS_NORMALIZE_FORM: return LS_OK;
       case LS_NORMALIZE_PREPEND: return read_text(arena, object, "prepend", &step->content, error);
       case LS_NORMALIZE_REPLACE:
@@ -83,7 +113,7 @@ static ls_status read_step(ls_arena *arena, const ls_json_object *object, const 
   char shown[LS_QUOTE_BYTES];
   return ls_fail(error, LS_INPUT,
                  "%s: the normalizer %s is not supported; NFC, NFD, NFKC, NFKD, Prepend, Replace, "
-                 "Strip and Sequence are",
+                 "Strip, Lowercase, BertNormalizer and Sequence are",
                  object->where, ls_quote(shown, type, strlen(type)));
 }
 
@@ -172,6 +202,36 @@ static ls_span strip(const ls_normalizer_step *step, ls_span text) {
   return (ls_span){at, (size_t)(end - at)};
 }
 
+/* Character by character: each becomes none, itself, another, or some. */
+static ls_span change_characters(ls_normalizer_kind kind, ls_span text, ls_bytes *made) {
+  made->count = 0;
+  ls_bytes_reserve(made, text.bytes + 1);
+  for (const char *at = text.text, *end = at + text.bytes; at < end;) {
+    const char *from = at;
+    uint32_t point = ls_unicode_next(&at);
+    char changed[8];
+    switch (kind) {
+      case LS_NORMALIZE_STRIP_ACCENTS:
+        if (!ls_unicode_is_accent(point)) ls_bytes_append(made, from, (size_t)(at - from));
+        continue;
+      case LS_NORMALIZE_CLEAN:
+        if (ls_unicode_is_cleaned(point)) continue;
+        if (ls_unicode_is_space(point))
+          ls_bytes_append(made, " ", 1);
+        else
+          ls_bytes_append(made, from, (size_t)(at - from));
+        continue;
+      case LS_NORMALIZE_SPACE_HAN:
+        if (ls_unicode_is_han(point)) ls_bytes_append(made, " ", 1);
+        ls_bytes_append(made, from, (size_t)(at - from));
+        if (ls_unicode_is_han(point)) ls_bytes_append(made, " ", 1);
+        continue;
+      default: ls_bytes_append(made, changed, (size_t)ls_unicode_put_lower(point, changed));
+    }
+  }
+  return (ls_span){made->data, made->count};
+}
+
 ls_status ls_normalizer_apply(const ls_normalizer *normalizer, ls_span text, bool goes_on,
                               ls_normalizer_work *work, ls_span *out, ls_error *error) {
   const size_t most = ls_replaced_most(text.bytes);
@@ -180,6 +240,10 @@ ls_status ls_normalizer_apply(const ls_normalizer *normalizer, ls_span text, boo
     const ls_normalizer_step *step = &normalizer->steps.items[i];
     ls_bytes *made = &work->made[next];
     switch (step->kind) {
+      case LS_NORMALIZE_LOWERCASE:
+      case LS_NORMALIZE_STRIP_ACCENTS:
+      case LS_NORMALIZE_CLEAN:
+      case LS_NORMALIZE_SPACE_HAN: text = change_characters(step->kind, text, made); break;
       case LS_NORMALIZE_FORM: text = ls_unicode_normalize(step->form, text, made); break;
       case LS_NORMALIZE_STRIP: text = strip(step, text); break;
       case LS_NORMALIZE_PREPEND:

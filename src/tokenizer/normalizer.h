@@ -3,7 +3,8 @@
  *   LS_TRY(ls_normalizer_read(arena, where, json, &normalizer, error));
  *   LS_TRY(ls_normalizer_apply(&normalizer, text, flags, &work, &text, error));
  *
- * NFC, NFD, NFKC, NFKD, Prepend, Replace, Strip, and Sequences of them. Constant once read:
+ * NFC, NFD, NFKC, NFKD, Prepend, Replace, Strip, Lowercase, BertNormalizer and Sequences of
+ * them. Constant once read:
  * thread-safe; a ls_normalizer_work is one thread's. */
 #ifndef LS_TOKENIZER_NORMALIZER_H
 #define LS_TOKENIZER_NORMALIZER_H
@@ -17,6 +18,10 @@ typedef enum ls_normalizer_kind {
   LS_NORMALIZE_PREPEND,
   LS_NORMALIZE_REPLACE,
   LS_NORMALIZE_STRIP,
+  LS_NORMALIZE_LOWERCASE,
+  LS_NORMALIZE_STRIP_ACCENTS, /* these three are BertNormalizer's; its accents are left out */
+  LS_NORMALIZE_CLEAN,         /* clean_text: what is no text is left out, spaces become blanks */
+  LS_NORMALIZE_SPACE_HAN,     /* handle_chinese_chars: blanks around each */
 } ls_normalizer_kind;
 
 typedef struct ls_normalizer_step {

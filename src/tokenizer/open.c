@@ -75,6 +75,23 @@ static void apply_sentence_config(ls_token_pipeline *self, const json_t *config)
   }
 }
 
+static int32_t special_of(const ls_token_pipeline *self, const json_t *config, const char *key,
+                          const char *usual) {
+  const int32_t given = find_special(self, config_token(config, key));
+  return given >= 0 ? given : find_special(self, usual);
+}
+
+/* What tokenizers of encoders have: a mask; and with WordPiece, texts begin with [CLS] and end with
+ * [SEP]. */
+static void apply_gaps(ls_token_pipeline *self, const json_t *config) {
+  self->mask = special_of(self, config, "mask_token", "[MASK]");
+  if (self->mask < 0) self->mask = find_special(self, "<mask>");
+  if (!self->word_piece) return;
+  self->begin = special_of(self, config, "cls_token", "[CLS]");
+  if (self->tokenizer.end_of_text < 0)
+    self->tokenizer.end_of_text = special_of(self, config, "sep_token", "[SEP]");
+}
+
 /* The end of a text: as tokenizer_config.json says, else by the names in use. */
 static ls_status apply_config(ls_token_pipeline *self, const char *path, ls_error *error) {
   static const char *const names[] = {"<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>"};
@@ -90,6 +107,7 @@ static ls_status apply_config(ls_token_pipeline *self, const char *path, ls_erro
     if (self->tokenizer.end_of_text >= 0 || self->sentence) break;
     self->tokenizer.end_of_text = find_special(self, names[i]);
   }
+  apply_gaps(self, config);
   if (config && self->sentence) apply_sentence_config(self, config);
   json_decref(config);
   return LS_OK;

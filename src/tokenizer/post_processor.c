@@ -70,6 +70,32 @@ static ls_status read_template(ls_token_pipeline *self, const ls_json_object *ob
   return LS_OK;
 }
 
+/* "cls": ["[CLS]", 101]; BertProcessing and RobertaProcessing put one before and one behind. */
+static ls_status read_pair(ls_token_pipeline *self, const ls_json_object *object, const char *key,
+                           id_list *list, ls_error *error) {
+  const json_t *id = json_array_get(json_object_get(object->json, key), 1);
+  const json_int_t value = json_is_integer(id) ? json_integer_value(id) : -1;
+  if (value >= 0 && value < self->vocabulary->count) {
+    *LS_APPEND(self->arena, list) = (int32_t)value;
+    return LS_OK;
+  }
+  return ls_fail(error, LS_INPUT, "%s: \"%s\": expected a token and its id, below %d",
+                 object->where, key, self->vocabulary->count);
+}
+
+static ls_status read_around(ls_token_pipeline *self, const ls_json_object *object,
+                             ls_error *error) {
+  id_list before = {0}, behind = {0};
+  LS_TRY(read_pair(self, object, "cls", &before, error));
+  LS_TRY(read_pair(self, object, "sep", &behind, error));
+  for (int i = 0; i < self->prefix.count; i++)
+    *LS_APPEND(self->arena, &before) = self->prefix.items[i];
+  self->prefix.count = 0;
+  for (int i = 0; i < before.count; i++) *LS_APPEND(self->arena, &self->prefix) = before.items[i];
+  *LS_APPEND(self->arena, &self->suffix) = behind.items[0];
+  return LS_OK;
+}
+
 static ls_status read_any(ls_token_pipeline *self, const char *where, const json_t *json, int depth,
                           ls_error *error) {
   ls_json_object object;
@@ -78,11 +104,13 @@ static ls_status read_any(ls_token_pipeline *self, const char *where, const json
   LS_TRY(ls_json_string(&object, "type", &type, error));
   if (strcmp(type, "ByteLevel") == 0) return LS_OK; /* it trims offsets, which are not kept */
   if (strcmp(type, "TemplateProcessing") == 0) return read_template(self, &object, error);
+  if (strcmp(type, "BertProcessing") == 0 || strcmp(type, "RobertaProcessing") == 0)
+    return read_around(self, &object, error);
   if (strcmp(type, "Sequence") != 0) {
     char shown[LS_QUOTE_BYTES];
     return ls_fail(error, LS_INPUT,
-                   "%s: the post-processor %s is not supported; ByteLevel, TemplateProcessing and "
-                   "Sequence are",
+                   "%s: the post-processor %s is not supported; ByteLevel, TemplateProcessing, "
+                   "BertProcessing, RobertaProcessing and Sequence are",
                    where, ls_quote(shown, type, strlen(type)));
   }
   const json_t *list = json_object_get(json, "processors");

@@ -4,9 +4,10 @@
  *   LS_TRY(ls_pre_tokenizer_apply(&pre, text, first, goes_on, &work, error));
  *   ... work.words.items[0 .. work.words.count) ...
  *
- * ByteLevel, Split, Digits, Punctuation, Whitespace, WhitespaceSplit, Metaspace and Sequences of
- * them. ByteLevel's alphabet is left out: words are bytes, and the model's pieces are read as such.
- * Constant once read: thread-safe; a ls_pre_tokenizer_work is one thread's. */
+ * ByteLevel, Split, Digits, Punctuation, Whitespace, WhitespaceSplit, Metaspace, BertPreTokenizer
+ * (which is two of these) and Sequences of them. ByteLevel's alphabet is left out: words are bytes,
+ * and the model's pieces are read as such. Constant once read: thread-safe; a ls_pre_tokenizer_work
+ * is one thread's. */
 #ifndef LS_TOKENIZER_PRE_TOKENIZER_H
 #define LS_TOKENIZER_PRE_TOKENIZER_H
 

@@ -101,6 +101,11 @@ static ls_status read_step(ls_arena *arena, const ls_json_object *object, const 
     step = append(arena, pre, LS_PRE_PUNCTUATION, LS_SPLIT_ISOLATED);
     return read_behavior(object, "Isolated", &step->behavior, error);
   }
+  if (strcmp(type, "BertPreTokenizer") == 0) {
+    append(arena, pre, LS_PRE_SPACES, LS_SPLIT_REMOVED);
+    append(arena, pre, LS_PRE_PUNCTUATION, LS_SPLIT_ISOLATED);
+    return LS_OK;
+  }
   if (strcmp(type, "WhitespaceSplit") == 0) {
     append(arena, pre, LS_PRE_SPACES, LS_SPLIT_REMOVED);
     return LS_OK;
@@ -116,10 +121,11 @@ static ls_status read_step(ls_arena *arena, const ls_json_object *object, const 
     return ls_metaspace_read(arena, object, &step->text, &step->scheme, &step->split, error);
   }
   char shown[LS_QUOTE_BYTES];
-  return ls_fail(error, LS_INPUT,
-                 "%s: the pre-tokenizer %s is not supported; ByteLevel, Split, Digits, "
-                 "Punctuation, Whitespace, WhitespaceSplit, Metaspace and Sequence are",
-                 object->where, ls_quote(shown, type, strlen(type)));
+  return ls_fail(
+      error, LS_INPUT,
+      "%s: the pre-tokenizer %s is not supported; ByteLevel, Split, Digits, "
+      "Punctuation, Whitespace, WhitespaceSplit, Metaspace, BertPreTokenizer and Sequence are",
+      object->where, ls_quote(shown, type, strlen(type)));
 }
 
 static ls_status read_any(ls_arena *arena, const char *where, const json_t *json, int depth,

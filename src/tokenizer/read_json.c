@@ -172,6 +172,15 @@ static ls_status refuse_options(const ls_json_object *model, ls_error *error) {
                  model->where);
 }
 
+static ls_status read_unknown(const ls_token_pipeline *self, const ls_json_object *model,
+                              const char *unknown, int32_t *id, ls_error *error) {
+  char shown[LS_QUOTE_BYTES];
+  *id = ls_vocabulary_find(self->vocabulary, (ls_span){unknown, strlen(unknown)});
+  if (*id >= 0) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s: \"unk_token\": \"%s\" is not in \"vocab\"", model->where,
+                 ls_quote(shown, unknown, strlen(unknown)));
+}
+
 static ls_status read_bpe(ls_token_pipeline *self, const ls_json_object *model, ls_error *error) {
   const json_t *merges = json_object_get(model->json, "merges");
   const char *unknown;
@@ -187,14 +196,7 @@ static ls_status read_bpe(ls_token_pipeline *self, const ls_json_object *model, 
                    model->where);
   }
   LS_TRY(read_pieces(self, model->where, json_object_get(model->json, "vocab"), error));
-  if (unknown) {
-    options.unknown = ls_vocabulary_find(self->vocabulary, (ls_span){unknown, strlen(unknown)});
-    char shown[LS_QUOTE_BYTES];
-    if (options.unknown < 0) {
-      return ls_fail(error, LS_INPUT, "%s: \"unk_token\": \"%s\" is not in \"vocab\"", model->where,
-                     ls_quote(shown, unknown, strlen(unknown)));
-    }
-  }
+  if (unknown) LS_TRY(read_unknown(self, model, unknown, &options.unknown, error));
   ls_vocabulary *whole = self->vocabulary;
   if (self->pre.bytes) {
     options.byte_symbols = byte_symbols(self);
@@ -211,15 +213,38 @@ static ls_status read_bpe(ls_token_pipeline *self, const ls_json_object *model, 
   return read_merges(self, model->where, merges, error);
 }
 
+static ls_status read_word_piece(ls_token_pipeline *self, const ls_json_object *model,
+                                 ls_error *error) {
+  const char *unknown, *continuing;
+  ls_vocabulary *whole;
+  ls_word_piece_options options = {0};
+  LS_TRY(ls_json_string_or(model, "unk_token", "[UNK]", &unknown, error));
+  LS_TRY(ls_json_string_or(model, "continuing_subword_prefix", "##", &continuing, error));
+  LS_TRY(ls_json_count_or(model, "max_input_chars_per_word", 100, &options.longest, error));
+  LS_TRY(read_pieces(self, model->where, json_object_get(model->json, "vocab"), error));
+  LS_TRY(read_unknown(self, model, unknown, &options.unknown, error));
+  if (self->pre.bytes)
+    return ls_fail(error, LS_INPUT, "%s: WordPiece behind a ByteLevel is not supported",
+                   model->where);
+  /* Added tokens join the vocabulary later, and are no pieces. */
+  LS_TRY(ls_vocabulary_copy(self->arena, self->vocabulary, model->where, &whole, error));
+  const char *copy = ls_arena_strdup(self->arena, continuing);
+  options.vocabulary = whole;
+  options.continuing = (ls_span){copy, strlen(copy)};
+  self->word_piece = ls_word_piece_create(self->arena, &options);
+  return LS_OK;
+}
+
 static ls_status read_model(ls_token_pipeline *self, const ls_json_object *root, ls_error *error) {
   ls_json_object model;
   const char *type;
   LS_TRY(ls_json_child(self->arena, root, "model", &model, error));
   LS_TRY(ls_json_string_or(&model, "type", "BPE", &type, error));
   if (strcmp(type, "BPE") == 0) return read_bpe(self, &model, error);
+  if (strcmp(type, "WordPiece") == 0) return read_word_piece(self, &model, error);
   char shown[LS_QUOTE_BYTES];
-  return ls_fail(error, LS_INPUT, "%s: the model %s is not supported; BPE is", model.where,
-                 ls_quote(shown, type, strlen(type)));
+  return ls_fail(error, LS_INPUT, "%s: the model %s is not supported; BPE and WordPiece are",
+                 model.where, ls_quote(shown, type, strlen(type)));
 }
 
 /* The content as the normalized text has it. */

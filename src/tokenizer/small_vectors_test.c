@@ -110,7 +110,7 @@ static void every_vector_is_equal(void **state) {
     if (entry->d_name[0] != '.') check_folder(ls_arena_printf(arena, DATA "/%s", entry->d_name));
   }
   closedir(directory);
-  assert_int_equal(tokenizers, 19);
+  assert_int_equal(tokenizers, 21);
   assert_int_equal(passed, total);
 }
 

@@ -28,6 +28,7 @@ static ls_status read_step(ls_arena *arena, const ls_json_object *object, const 
       [LS_DECODE_FUSE] = "Fuse",
       [LS_DECODE_STRIP] = "Strip",
       [LS_DECODE_METASPACE] = "Metaspace",
+      [LS_DECODE_WORD_PIECE] = "WordPiece",
   };
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     if (strcmp(names[i], type) != 0) continue;
@@ -50,12 +51,15 @@ static ls_status read_step(ls_arena *arena, const ls_json_object *object, const 
         LS_TRY(ls_metaspace_read(arena, object, &step->sought, &scheme, &split, error));
         step->prefix = scheme != LS_PREPEND_NEVER;
         return LS_OK;
+      case LS_DECODE_WORD_PIECE:
+        LS_TRY(read_text(arena, object, "prefix", &step->sought, error));
+        return ls_json_bool_or(object, "cleanup", true, &step->prefix, error);
     }
   }
   char shown[LS_QUOTE_BYTES];
   return ls_fail(error, LS_INPUT,
                  "%s: the decoder %s is not supported; ByteLevel, Replace, ByteFallback, Fuse, "
-                 "Strip, Metaspace and Sequence are",
+                 "Strip, Metaspace, WordPiece and Sequence are",
                  object->where, ls_quote(shown, type, strlen(type)));
 }
 
@@ -219,6 +223,61 @@ static ls_status take_metaspace(decoding *self, const ls_token_decoder_step *ste
   return replace_pieces(self, &spaces, error);
 }
 
+/* What "cleanup" makes of a piece with the blank before it. */
+static void clean_piece(ls_span piece, ls_bytes *made) {
+  static const struct {
+    const char *from, *to;
+  } changes[] = {{" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+                 {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+                 {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  ls_bytes other = {0};
+  made->count = 0;
+  ls_bytes_append(made, piece.text, piece.bytes);
+  for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+    const size_t wide = strlen(changes[i].from);
+    const char *at = made->data, *end = made->data + made->count, *found;
+    other.count = 0;
+    ls_bytes_reserve(&other, made->count + 1);
+    while ((found = memmem(at, (size_t)(end - at), changes[i].from, wide)) != NULL) {
+      ls_bytes_append(&other, at, (size_t)(found - at));
+      ls_bytes_append(&other, changes[i].to, strlen(changes[i].to));
+      at = found + wide;
+    }
+    ls_bytes_append(&other, at, (size_t)(end - at));
+    const ls_bytes before = *made;
+    *made = other;
+    other = before;
+  }
+  ls_bytes_free(&other);
+}
+
+/* A piece that does not go on with a word has a blank before it, unless it is the first. */
+static void word_piece(const ls_token_decoder_step *step, ls_span piece, bool first,
+                       ls_bytes *made) {
+  const ls_span prefix = step->sought;
+  const bool goes_on =
+      piece.bytes >= prefix.bytes && memcmp(piece.text, prefix.text, prefix.bytes) == 0;
+  ls_bytes with = {0};
+  ls_bytes_reserve(&with, piece.bytes + 1);
+  if (!first && goes_on) piece = (ls_span){piece.text + prefix.bytes, piece.bytes - prefix.bytes};
+  if (!first && !goes_on) ls_bytes_append(&with, " ", 1);
+  ls_bytes_append(&with, piece.text, piece.bytes);
+  if (step->prefix) {
+    clean_piece((ls_span){with.data, with.count}, made);
+  } else {
+    made->count = 0;
+    ls_bytes_append(made, with.data, with.count);
+  }
+  ls_bytes_free(&with);
+}
+
+static void join_word_pieces(decoding *self, const ls_token_decoder_step *step) {
+  for (size_t i = 0; i < self->pieces->count; i++) {
+    word_piece(step, self->pieces->items[i], i == 0, &self->scratch);
+    self->pieces->items[i] = keep(self, self->scratch.data, self->scratch.count);
+  }
+}
+
 static ls_status apply_step(decoding *self, const ls_token_decoder_step *step, ls_error *error) {
   switch (step->kind) {
     case LS_DECODE_BYTE_LEVEL: fuse(self, true); break;
@@ -227,6 +286,7 @@ static ls_status apply_step(decoding *self, const ls_token_decoder_step *step, l
     case LS_DECODE_FUSE: fuse(self, false); break;
     case LS_DECODE_STRIP: strip_pieces(self, step); break;
     case LS_DECODE_METASPACE: return take_metaspace(self, step, error);
+    case LS_DECODE_WORD_PIECE: join_word_pieces(self, step); break;
   }
   return LS_OK;
 }
@@ -264,6 +324,11 @@ ls_status ls_token_decoder_piece(const ls_token_decoder *decoder, ls_span piece,
     const ls_token_decoder_step *step = &decoder->steps.items[i];
     if (step->kind == LS_DECODE_BYTE_FALLBACK && byte >= 0) piece = (ls_span){&single, 1};
     if (step->kind == LS_DECODE_BYTE_LEVEL) bytes = true;
+    if (step->kind == LS_DECODE_WORD_PIECE) {
+      ls_bytes *made_next = piece.text == made[0].data ? &made[1] : &made[0];
+      word_piece(step, piece, false, made_next);
+      piece = (ls_span){made_next->data, made_next->count};
+    }
     if (step->kind != LS_DECODE_REPLACE && step->kind != LS_DECODE_METASPACE) continue;
     const bool space = step->kind == LS_DECODE_METASPACE;
     ls_bytes *next = piece.text == made[0].data ? &made[1] : &made[0];

@@ -3,8 +3,8 @@
  *   LS_TRY(ls_token_decoder_read(arena, where, json, &decoder, error));
  *   LS_TRY(ls_token_decoder_apply(&decoder, pieces, &out, error));
  *
- * ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace and Sequences of them. Constant once
- * read: thread-safe. */
+ * ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace, WordPiece and Sequences of them.
+ * Constant once read: thread-safe. */
 #ifndef LS_TOKENIZER_TOKEN_DECODER_H
 #define LS_TOKENIZER_TOKEN_DECODER_H
 
@@ -17,14 +17,15 @@ typedef enum ls_token_decoder_kind {
   LS_DECODE_FUSE,
   LS_DECODE_STRIP,
   LS_DECODE_METASPACE,
+  LS_DECODE_WORD_PIECE,
 } ls_token_decoder_kind;
 
 typedef struct ls_token_decoder_step {
   ls_token_decoder_kind kind;
-  ls_span sought, content; /* Replace; Strip: content; Metaspace: sought */
+  ls_span sought, content; /* Replace; Strip: content; Metaspace, WordPiece: sought */
   ls_pattern *pattern;
   int64_t start, stop; /* Strip */
-  bool prefix;         /* Metaspace: the first piece has it put first */
+  bool prefix;         /* Metaspace: the first piece has it put first; WordPiece: cleanup */
 } ls_token_decoder_step;
 
 typedef struct ls_token_decoder {

@@ -11,7 +11,7 @@ ls_token_pipeline *ls_token_pipeline_create(void) {
   made->arena = arena;
   made->vocabulary = ls_vocabulary_create(arena);
   made->tokenizer.pipeline = made;
-  made->tokenizer.end_of_text = -1;
+  made->tokenizer.end_of_text = made->begin = made->mask = -1;
   pthread_mutex_init(&made->lock, NULL);
   return made;
 }
@@ -20,6 +20,7 @@ static void free_encoder(ls_encoder *encoder) {
   ls_matcher_free(&encoder->matcher);
   ls_bytes_free(&encoder->repaired);
   ls_bytes_free(&encoder->sentence);
+  ls_bytes_free(&encoder->word);
   for (int i = 0; i < 2; i++) {
     ls_bytes_free(&encoder->normalizer.made[i]);
     ls_bytes_free(&encoder->pre.made[i]);
@@ -142,7 +143,9 @@ typedef struct encoding {
 } encoding;
 
 static void encode_word(const encoding *self, ls_span word) {
-  if (self->pipeline->unigram) {
+  if (self->pipeline->word_piece) {
+    ls_word_piece_encode(self->pipeline->word_piece, &self->encoder->word, word, self->ids);
+  } else if (self->pipeline->unigram) {
     ls_unigram_encode(self->pipeline->unigram, &self->encoder->unigram, word, self->ids);
   } else {
     ls_bpe_encode(self->pipeline->bpe, &self->encoder->bpe, word, self->ids);
@@ -292,6 +295,14 @@ const char *ls_tokenizer_piece(const ls_tokenizer *tokenizer, int32_t id, char s
 bool ls_tokenizer_is_special(const ls_tokenizer *tokenizer, int32_t id) {
   if (!tokenizer->pipeline || id < 0 || id >= tokenizer->vocabulary) return false;
   return tokenizer->pipeline->is_special[id];
+}
+
+int32_t ls_tokenizer_begin(const ls_tokenizer *tokenizer) {
+  return tokenizer->pipeline ? tokenizer->pipeline->begin : -1;
+}
+
+int32_t ls_tokenizer_mask(const ls_tokenizer *tokenizer) {
+  return tokenizer->pipeline ? tokenizer->pipeline->mask : -1;
 }
 
 static ls_status decode_with(const ls_token_pipeline *self, ls_spans *pieces, const ls_ids *ids,

@@ -17,12 +17,13 @@
 #include "tokenizer/sentence.h"
 #include "tokenizer/token_decoder.h"
 #include "tokenizer/unigram.h"
+#include "tokenizer/word_piece.h"
 
 /* What a thread encodes with. */
 typedef struct ls_encoder {
   struct ls_encoder *next; /* in the pool */
   ls_matcher matcher;
-  ls_bytes repaired, sentence;
+  ls_bytes repaired, sentence, word;
   ls_normalizer_work normalizer;
   ls_pre_tokenizer_work pre;
   ls_bpe_work bpe;
@@ -48,9 +49,11 @@ typedef struct ls_token_pipeline {
   ls_sentence *sentence;             /* SentencePiece's normalizer; NULL: the one below */
   ls_normalizer normalizer;
   ls_pre_tokenizer pre;
-  ls_bpe *bpe; /* one of the two is the model */
+  ls_bpe *bpe; /* one of the three is the model */
   ls_unigram *unigram;
-  bool cut_at_sign; /* words begin with ▁, and no piece goes over that */
+  ls_word_piece *word_piece;
+  int32_t begin, mask; /* ids: before each text of a corpus; in the place of others; -1: none */
+  bool cut_at_sign;    /* words begin with ▁, and no piece goes over that */
   ls_token_decoder decoder;
   bool nul_stands_in;  /* while tokenizer.json is read: another character stands for NUL */
   bool bytes_are_text; /* tiktoken: pieces are the text's bytes */

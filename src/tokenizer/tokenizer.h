@@ -84,6 +84,11 @@ LS_CHECKED ls_status ls_tokenizer_text(const ls_tokenizer *tokenizer, const int3
 const char *ls_tokenizer_piece(const ls_tokenizer *tokenizer, int32_t id, char small[256],
                                size_t *bytes);
 
+/* The id that stands before each text of a corpus, as end_of_text behind it; and the one that
+ * stands in the place of what a model is asked for. -1: there is none. */
+int32_t ls_tokenizer_begin(const ls_tokenizer *tokenizer);
+int32_t ls_tokenizer_mask(const ls_tokenizer *tokenizer);
+
 /* Whether the id is one of the special tokens, which are no text. */
 bool ls_tokenizer_is_special(const ls_tokenizer *tokenizer, int32_t id);
 

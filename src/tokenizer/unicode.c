@@ -74,6 +74,46 @@ bool ls_unicode_is_number(uint32_t point) {
   return is_in(&ls_points_numbers, point);
 }
 
+bool ls_unicode_is_accent(uint32_t point) {
+  return point >= 0x80 && is_in(&ls_points_accents, point);
+}
+
+bool ls_unicode_is_cleaned(uint32_t point) {
+  return is_in(&ls_points_cleaned, point);
+}
+
+bool ls_unicode_is_han(uint32_t point) {
+  return point >= 0x80 && is_in(&ls_points_han_blocks, point);
+}
+
+/* Letters that came with Unicode 16 and 17: utf8proc may be older. */
+static uint32_t new_lower(uint32_t point) {
+  static const struct {
+    uint32_t first, last, lower;
+  } runs[] = {{0x1c89, 0x1c89, 0x1c8a},   {0xa7cb, 0xa7cb, 0x264},  {0xa7cc, 0xa7cc, 0xa7cd},
+              {0xa7ce, 0xa7ce, 0xa7cf},   {0xa7d2, 0xa7d2, 0xa7d3}, {0xa7d4, 0xa7d4, 0xa7d5},
+              {0xa7da, 0xa7da, 0xa7db},   {0xa7dc, 0xa7dc, 0x19b},  {0x10d50, 0x10d65, 0x10d70},
+              {0x16ea0, 0x16eb8, 0x16ebb}};
+  for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
+    if (point >= runs[i].first && point <= runs[i].last)
+      return runs[i].lower + (point - runs[i].first);
+  return 0;
+}
+
+int ls_unicode_put_lower(uint32_t point, char text[8]) {
+  enum { DOTTED_I = 0x130, DOT_ABOVE = 0x307 };
+  if (point < 0x80) {
+    text[0] = (char)(point >= 'A' && point <= 'Z' ? point + 32 : point);
+    return 1;
+  }
+  if (point == DOTTED_I) { /* the only one that becomes two */
+    text[0] = 'i';
+    return 1 + ls_unicode_put(DOT_ABOVE, text + 1);
+  }
+  const uint32_t later = new_lower(point);
+  return ls_unicode_put(later ? later : (uint32_t)utf8proc_tolower((utf8proc_int32_t)point), text);
+}
+
 /* A character's category: two letters. */
 static const char *find_category(uint32_t point) {
   int low = 0, high = ls_category_run_count;

@@ -44,6 +44,13 @@ bool ls_unicode_is_punctuation(uint32_t point); /* as a Punctuation step */
 bool ls_unicode_is_number(uint32_t point);      /* as a Digits step */
 bool ls_unicode_is_word(uint32_t point);        /* \w of fancy-regex */
 
+bool ls_unicode_is_accent(uint32_t point);  /* as BertNormalizer's strip_accents */
+bool ls_unicode_is_cleaned(uint32_t point); /* its clean_text leaves it out */
+bool ls_unicode_is_han(uint32_t point);     /* as its handle_chinese_chars */
+
+/* Writes the character in lower case, at most two characters; returns its bytes. */
+int ls_unicode_put_lower(uint32_t point, char text[8]);
+
 typedef enum ls_unicode_form { LS_NFC, LS_NFD, LS_NFKC, LS_NFKD } ls_unicode_form;
 
 /* The text in a normalization form: itself where it is already, else in `out`. */

@@ -35,5 +35,8 @@ extern const ls_named_points ls_points_word_symbols; /* Alphabetic, but symbols 
 extern const ls_named_points ls_points_numbers;      /* what a Digits step takes */
 extern const ls_named_points ls_points_marks;        /* what a Punctuation step takes */
 extern const ls_named_points ls_points_forms;        /* what normal forms act on */
+extern const ls_named_points ls_points_accents;      /* what BertNormalizer leaves out as accents */
+extern const ls_named_points ls_points_cleaned;      /* and as no text */
+extern const ls_named_points ls_points_han_blocks;   /* and puts between blanks */
 
 #endif

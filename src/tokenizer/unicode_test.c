@@ -152,6 +152,36 @@ static void normal_forms_are_their_librarys(void **state) {
   ls_bytes_free(&made);
 }
 
+/* Of all characters in a row. */
+static void bert_normalizes_as_there(void **state) {
+  (void)state;
+  static const char *const steps[] = {"clean_text", "handle_chinese_chars", "strip_accents",
+                                      "lowercase"};
+  ls_bytes text = {0};
+  ls_matcher matcher = {0};
+  for (uint32_t point = 0; point < LS_POINTS; point++)
+    if (!is_surrogate(point)) put_point(&text, point);
+  for (int s = 0; s < 4; s++) {
+    json_t *json = json_pack("{s:s, s:b, s:b, s:b, s:b}", "type", "BertNormalizer", steps[0],
+                             s == 0, steps[1], s == 1, steps[2], s == 2, steps[3], s == 3);
+    ls_normalizer normalizer;
+    ls_normalizer_work work = {.matcher = &matcher};
+    ls_span span;
+    assert_int_equal(ls_normalizer_read(arena, "p", json, &normalizer, &error), LS_OK);
+    assert_int_equal(ls_normalizer_apply(&normalizer, (ls_span){text.data, text.count}, false,
+                                         &work, &span, &error),
+                     LS_OK);
+    const json_t *expected = json_array_get(json_object_get(reference, "bert"), (size_t)s);
+    if (crc32_z(0, (const Bytef *)span.text, span.bytes) != (uLong)json_integer_value(expected))
+      fail_msg("%s", steps[s]);
+    for (int i = 0; i < 2; i++) ls_bytes_free(&work.made[i]);
+    ls_normalizer_free(&normalizer);
+    json_decref(json);
+  }
+  ls_matcher_free(&matcher);
+  ls_bytes_free(&text);
+}
+
 static void check_pieces(const json_t *steps, const char *text, const json_t *pieces) {
   ls_pre_tokenizer pre;
   ls_matcher matcher = {0};
@@ -199,6 +229,7 @@ int main(void) {
       cmocka_unit_test(patterns_have_their_librarys_characters),
       cmocka_unit_test(steps_have_their_librarys_characters),
       cmocka_unit_test(normal_forms_are_their_librarys),
+      cmocka_unit_test(bert_normalizes_as_there),
       cmocka_unit_test(new_characters_are_cut_as_there),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);

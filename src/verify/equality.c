@@ -79,6 +79,8 @@ static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t
     const bool begins = (of->documents || of->pairs.beta > 0) && (bits >> 50) % 5 == 0;
     const bool follows = at % of->sequence != 0 && !begins && !second;
     batch->positions[i] = follows ? batch->positions[i - 1] + 1 : 0;
+    if (batch->types && of->config->types > 0)
+      batch->types[i] = (int32_t)((bits >> 60) % (uint64_t)of->config->types);
     if (batch->reference) batch->reference[i] = -1e-3 * (double)(bits >> 30 & 4095);
   }
   return LS_OK;

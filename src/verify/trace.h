@@ -60,7 +60,7 @@ typedef struct ls_trace_pairs {
 typedef struct ls_trace_given {
   int32_t *ids;       /* NULL: tokens are a stream */
   int32_t *labels;    /* what is asked at a token, -1: nothing */
-  int32_t *positions; /* NULL: from 0 in each row */
+  int32_t *positions; /* NULL: from 0 in each row; what a row is padded with is another document */
   int32_t *types;     /* NULL: none */
 } ls_trace_given;
 
@@ -89,6 +89,7 @@ typedef struct ls_trace {
   ls_trace_given given;
   double *correct; /* [steps] texts told right before the update; NULL: they have no classes */
   ls_trace_teacher teacher;
+  bool masked; /* the rows are gaps to be filled: a label lies at its own token */
   double learning_rate, betas[2], epsilon, weight_decay, clip; /* clip 0: none */
   ls_trace_optimizer optimizer;
   const char **frozen; /* parameters by their Hugging Face names: their gradients are zeros */
@@ -129,6 +130,10 @@ LS_CHECKED ls_status ls_trace_read_classes(ls_arena *arena, const ls_json_object
 /* The teacher of a trace of kind distillation, and its rows. Used by ls_trace_read. */
 LS_CHECKED ls_status ls_trace_read_teacher(ls_arena *arena, const ls_json_object *root,
                                            ls_trace *trace, ls_error *error);
+
+/* Those of a trace of masked language modelling (kind bert_mlm, modernbert_mlm): its batches. Used
+ * by ls_trace_read. */
+LS_CHECKED ls_status ls_trace_read_gaps(ls_arena *arena, ls_trace *trace, ls_error *error);
 
 /* The optimizer of a trace of kind adamw8bit or muon, whose settings must be those that are built;
  * `hyper` is its object of hyper-parameters. Used by ls_trace_read. */

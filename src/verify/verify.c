@@ -100,6 +100,7 @@ static ls_status take_given(void *context, int64_t step, int64_t first, int64_t 
     batch->labels[i] = given->labels[begin + i];
     batch->positions[i] =
         given->positions ? given->positions[begin + i] : (int32_t)((first + i) % trace->sequence);
+    if (given->types) batch->types[i] = given->types[begin + i];
   }
   return LS_OK;
 }
@@ -538,6 +539,17 @@ static ls_status check_rows(const ls_verification *about, ls_error *error) {
       (long long)ranks, (long long)rows, (long long)nearest);
 }
 
+static ls_status check_types(const ls_verification *about, ls_error *error) {
+  const ls_trace *trace = about->trace;
+  const int64_t most = about->session->config.types;
+  for (int64_t i = 0; trace->given.types && i < trace->steps * trace->rows * trace->sequence; i++)
+    if (trace->given.types[i] < 0 || (trace->given.types[i] && trace->given.types[i] >= most))
+      return ls_fail(error, LS_INPUT,
+                     "%s/batches.safetensors: found type %d; expected one below %lld",
+                     trace->folder, (int)trace->given.types[i], (long long)most);
+  return LS_OK;
+}
+
 static ls_status check_tokens(const ls_verification *about, ls_error *error) {
   const int64_t vocabulary = about->session->config.vocabulary;
   const ls_trace *trace = about->trace;
@@ -559,7 +571,7 @@ static ls_status check_tokens(const ls_verification *about, ls_error *error) {
                      "%lld",
                      about->trace->folder, (int)token, (long long)i, (long long)vocabulary);
   }
-  return LS_OK;
+  return check_types(about, error);
 }
 
 ls_status ls_verify_run(ls_verification *verification, ls_world *world, ls_error *error) {
@@ -650,6 +662,10 @@ ls_status ls_verify_prepare(ls_arena *arena, const char *folder, const char *con
     made->run->task = LS_RUN_DISTILL;
     made->run->teacher = trace->teacher.folder;
     made->run->distill = (ls_run_distill){trace->teacher.temperature, trace->teacher.share};
+  }
+  if (trace->masked) {
+    made->run->task = LS_RUN_MLM;
+    made->run->data.documents = LS_RUN_MASKED;
   }
   if (trace->frozen_count)
     made->run->train.freeze = (ls_run_globs){trace->frozen, trace->frozen_count};

@@ -550,6 +550,7 @@ static inline void make_attention(op_case *c) {
   const ls_op_kind kind = random_below(2) ? LS_OP_ATTENTION : LS_OP_ATTENTION_BWD;
   attention_operands(c, kind, pick(lengths, 6), random_below(8) ? 1 + random_below(3) : 0,
                      pick(head_dims, 7), 1 + random_below(2), 1 + random_below(3));
+  c->attributes.two_way = !(c->attributes.alibi > 0) && random_below(3) == 0;
 }
 
 /* More tokens and heads than a block of queries holds, caches shorter and longer than one of keys.

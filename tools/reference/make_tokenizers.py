@@ -162,7 +162,25 @@ def huggingface():
     t = trained(sequence(pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation("isolated")),
                 vocabulary=160, alphabet=False, unknown="<unk>")
     made["whitespace-split"] = t
+    for name, cased in (("word-piece", False), ("word-piece-cased", True)):
+        made[name] = word_piece(cased)
     return made
+
+
+def word_piece(cased):
+    """BERT's, and one that keeps capitals, knows few characters and decodes without cleanup."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    t = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=20 if cased else 100))
+    t.normalizer = normalizers.BertNormalizer(clean_text=not cased, handle_chinese_chars=True, lowercase=not cased)
+    t.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(vocab_size=260 if cased else 520, special_tokens=special, show_progress=False,
+                                        limit_alphabet=60 if cased else 200)
+    t.train_from_iterator(corpus(), trainer)
+    t.decoder = decoders.WordPiece(prefix="##", cleanup=not cased)
+    pair = [(s, t.token_to_id(s)) for s in ("[SEP]", "[CLS]")]
+    t.post_processor = processors.BertProcessing(*pair) if cased else processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=pair)
+    return t
 
 
 def tokenizer_merge(merge):

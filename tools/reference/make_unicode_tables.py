@@ -76,6 +76,19 @@ def words():
     return {c for i, c in enumerate(POINTS) if 6 * i not in found}
 
 
+def bert(**only):
+    steps = {"clean_text": False, "handle_chinese_chars": False, "strip_accents": False, "lowercase": False, **only}
+    return normalizers.BertNormalizer(**steps).normalize_str
+
+
+def bert_sets():
+    """The characters that BertNormalizer leaves out as accents, leaves out as no text, puts between blanks."""
+    accents, clean, han = bert(strip_accents=True), bert(clean_text=True), bert(handle_chinese_chars=True)
+    return {"accents": ("BertNormalizer's accents", {c for c in POINTS if accents("a%cb" % c) == "ab"}),
+            "cleaned": ("BertNormalizer's clean_text", {c for c in POINTS if clean("a%cb" % c) == "ab"}),
+            "han_blocks": ("BertNormalizer's Chinese", {c for c in POINTS if han(chr(c)) != chr(c)})}
+
+
 def normalized():
     """The characters on which normal forms act: all others stand for themselves, and apart."""
     nfd, nfc = normalizers.NFD().normalize_str, normalizers.NFC().normalize_str
@@ -165,7 +178,8 @@ def write_table(path):
     marks = isolated(pre_tokenizers.Punctuation("isolated"))
     in_sets = {"spaces": ("White_Space", by_onig(r"\s")),
                "word_symbols": ("Alphabetic symbols", {c for c in by_onig(r"[\w]") if category[c][0] == "S"}),
-               "numbers": ("Digits", digits), "marks": ("Punctuation", marks), "forms": ("normal forms", normalized())}
+               "numbers": ("Digits", digits), "marks": ("Punctuation", marks), "forms": ("normal forms", normalized()),
+               **bert_sets()}
     letters = {c for c in POINTS if category[c][0] in "LM" or category[c] in ("Nd", "Nl", "Pc")}
     assert by_onig(r"[\w]") == letters | in_sets["word_symbols"][1]
     out = HEAD.format(library=tokenizers.__version__, patterns=version(assigned), numbers=version(assigned | digits),
@@ -223,6 +237,8 @@ def write_reference(path):
         "WhitespaceSplit": digest(removed(pre_tokenizers.WhitespaceSplit())),
         "single_word": digest(words()),
         "forms": [zlib.crc32(form.normalize_str(form_text()).encode()) for form in forms],
+        "bert": [zlib.crc32(bert(**{step: True})(ALL).encode())
+                 for step in ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")],
         "models": {name: pieces(patterns) for name, patterns in MODELS.items()},
         "Whitespace": [[p for p, _ in pre_tokenizers.Whitespace().pre_tokenize_str(text)]
                        for text in ["a\u200db c\u00b2\u0301 \u24b6.\u1c89"]],

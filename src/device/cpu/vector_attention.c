@@ -1,4 +1,4 @@
-/* Causal attention, forward: a block of queries against blocks of keys with a running maximum and
+/* Attention, forward: a block of queries against blocks of keys with a running maximum and
  * sum, so that no more than a block of scores exists (Dao, Fu, Ermon, Rudra, Re: "FlashAttention",
  * 2022). Tiles have the queries along their rows: what each query keeps is then a lane of a vector,
  * and maxima and sums are taken over rows without any vector being added up in itself. One head's
@@ -113,8 +113,8 @@ LS_INLINE int64_t first_lane(bool diagonal, int64_t key) {
 }
 
 /* Bends the scores of the key `distance` tokens before the block's first query, and hides it from
- * the queries that do not see it: those before it, or a window's length behind it. */
-static void key_hide(float *scores, int64_t lane, int64_t distance, int64_t window,
+ * the queries that do not see it: those `ahead` before it, or a window's length behind it. */
+static void key_hide(float *scores, int64_t lane, int64_t distance, int64_t window, int64_t ahead,
                      attention_bend bend) {
   if (bend.cap > 0.0f) {
     const float inverse = 1.0f / bend.cap;
@@ -126,7 +126,7 @@ static void key_hide(float *scores, int64_t lane, int64_t distance, int64_t wind
     for (int64_t j = lane; j < QUERIES; j++)
       scores[j] -= bend.slope * (float)((int32_t)distance + (int32_t)j);
   }
-  for (int64_t j = lane; j < least(-distance, QUERIES); j++) scores[j] = -INFINITY;
+  for (int64_t j = lane; j < least(1 - ahead - distance, QUERIES); j++) scores[j] = -INFINITY;
   const int64_t end = window - distance;
   for (int64_t j = end > lane ? end : lane; j < QUERIES; j++) scores[j] = -INFINITY;
 }
@@ -231,12 +231,12 @@ static void values_multiply(const attention_shape *s, const forward_tiles *t, in
 /* The queries against the block of keys from `key` on. */
 static void keys_run(const attention_shape *s, forward_tiles *t, const query_block *block,
                      attention_bend bend, float scale, int64_t key, bool first) {
-  const bool diagonal = key == block->begin;
+  const bool diagonal = s->ahead == 1 && key == block->begin;
   const int64_t strip = diagonal ? LS_ATTENTION_STRIP : KEYS;
   const int64_t keys = diagonal ? round_up(block->count, strip) : KEYS;
   const bool bent = bend.cap > 0.0f || bend.slope > 0.0f;
   const bool cut = diagonal || block->begin + QUERIES - key > s->window || key < s->first ||
-                   key + KEYS > least(block->begin, s->end);
+                   key + KEYS > s->end || key + KEYS - block->begin >= s->ahead;
   for (int64_t i = 0; i < keys; i += strip)
     scores_multiply(s, t, key, i, first_lane(diagonal, i), strip);
   for (int64_t i = 0; i < keys && (bent || cut); i++) {
@@ -245,7 +245,7 @@ static void keys_run(const attention_shape *s, forward_tiles *t, const query_blo
     if (bent && in_pairs(t))
 #pragma omp simd
       for (int64_t j = lane; j < QUERIES; j++) scores[j] *= scale;
-    key_hide(scores, lane, block->begin - key - i, s->window, bend);
+    key_hide(scores, lane, block->begin - key - i, s->window, s->ahead, bend);
     const bool there = key + i >= s->first && key + i < s->end;
     for (int64_t j = lane; j < QUERIES && !there; j++) scores[j] = -INFINITY;
   }
@@ -332,13 +332,14 @@ static void queries_run(const ls_kernel_args *args, const attention_shape *s, fo
   const int64_t behind = block->begin - s->window + 1;
   const int64_t unseen = behind > s->first ? behind : s->first;
   queries_load(args, s, block, t);
-  t->mask = attention_mask_of(args, &args->in[0], 5, block->head);
+  t->mask = attention_mask_of(args, &args->in[0], draws_at(args, 3), block->head);
   for (int64_t j = block->skip; t->mask.draws && j < block->count; j++)
     t->mask_rows[j] =
         ls_mask_row(t->mask.draws[block->row + j - block->skip], t->mask.site, t->mask.head);
   if (!is_placed(args)) block_expect(args, s, block);
   const int64_t first = unseen > 0 ? unseen / KEYS * KEYS : 0;
-  for (int64_t key = first; key <= block->begin; key += KEYS)
+  const int64_t stop = least(s->end, block->begin + block->count - 1 + s->ahead);
+  for (int64_t key = first; key < stop; key += KEYS)
     keys_run(s, t, block, bend, attention_scale(args), key, key == first);
   queries_store(args, s, block, t);
 }
@@ -365,6 +366,7 @@ static void placed_head_run(const ls_kernel_args *args, const attention_shape *s
   placed_run run = {0};
   while (placed_next(&queries, first, sequence, &run)) {
     of.first = run.first;
+    of.end = run.stop;
     for (int64_t i = run.begin / QUERIES * QUERIES; i < run.end; i += QUERIES) {
       const int64_t skip = run.begin > i ? run.begin - i : 0;
       const query_block block = {run.row + i + skip - run.begin, i, skip,
@@ -389,6 +391,7 @@ static void attention_turns(const void *work, int part, int64_t begin, int64_t e
   const attention_shape *s = &given->shape;
   forward_tiles tiles = forward_tiles_at(args, s, given->scratch + part * given->floats);
   const ls_view *positions = args->inputs > 3 ? &args->in[3] : NULL;
+  attention_shape of = *s;
   for (int64_t unit = begin; unit < end; unit++) {
     const int64_t head = unit % s->heads, first = unit / s->heads * s->sequence;
     const int64_t whole = least(s->sequence, s->tokens - first);
@@ -396,12 +399,13 @@ static void attention_turns(const void *work, int part, int64_t begin, int64_t e
     for (int64_t row = first, next; row < first + whole; row = next) { /* a document, or all */
       next = document_end(positions, row, first + whole);
       const int64_t length = next - row;
+      of.end = length;
       if (tiles.kept != kv_unit || length < whole)
         keys_load(args, s, &tiles, row, length, head / s->group);
       tiles.kept = length < whole ? -1 : kv_unit;
       for (int64_t i = 0; i < length; i += QUERIES) {
         const query_block block = {row + i, i, 0, least(QUERIES, length - i), head};
-        queries_run(args, s, &tiles, &block);
+        queries_run(args, &of, &tiles, &block);
       }
     }
   }

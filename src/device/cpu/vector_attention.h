@@ -19,6 +19,7 @@ typedef struct attention_shape {
   int64_t head_dim, width; /* columns of a head, and those of its tiles */
   int64_t heads, kv_heads, group;
   int64_t window; /* keys that a query sees: all where none is asked for */
+  int64_t ahead;  /* and those from itself on: one, or with two_way as many */
   int64_t first;  /* key of the sequence that any query at hand sees */
   int64_t end;    /* key behind the last one there is */
   int64_t from;   /* query that is at hand */
@@ -37,6 +38,7 @@ LS_INLINE attention_shape attention_shape_of(const ls_kernel_args *args, const l
   s.group = s.kv_heads ? s.heads / s.kv_heads : 0;
   s.end = INT64_MAX / 2;
   s.window = args->attributes->window > 0 ? args->attributes->window : INT64_MAX / 2;
+  s.ahead = args->attributes->two_way ? s.window : 1;
   return s;
 }
 
@@ -141,6 +143,11 @@ LS_INLINE attention_mask attention_mask_of(const ls_kernel_args *args, const ls_
                           .head = q->start[1] / attributes->head_dim + head,
                           .limit = ls_mask_limit(attributes->dropout),
                           .kept = (float)(1 / (1 - attributes->dropout))};
+}
+
+/* The operand with draws of dropout, behind positions and places. */
+LS_INLINE int draws_at(const ls_kernel_args *args, int positions) {
+  return positions + 2 + (args->attributes->two_way ? 1 : 0);
 }
 
 /* Scores of a block whose first key lies `distance` tokens before the query. */

@@ -1,4 +1,4 @@
-/* Causal attention, backward: scores are computed again from the saved log-sum-exp, a block of
+/* Attention, backward: scores are computed again from the saved log-sum-exp, a block of
  * queries against a block of keys at a time. A part owns a KV head of a sequence and goes through
  * the query heads that share it, so sums are taken in one order and never by two threads. */
 #include "device/cpu/vector_attention_bwd.h"
@@ -75,7 +75,7 @@ static void strip_run(const ls_kernel_args *args, const attention_shape *s, back
 static void queries_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
                         attention_bend bend, int64_t key, int64_t begin, int64_t count) {
   t->key_row = key;
-  if (begin > key) {
+  if (begin > key || s->ahead > 1) {
     strip_run(args, s, t, bend, key, KEYS, begin, count);
     return;
   }
@@ -103,13 +103,19 @@ static void sums_load(const ls_view *lse, backward_tiles *t, int64_t first, int6
   for (int64_t i = 0; i < length; i++) t->sums[i] = source[i * lse->dims[1]] * LS_LOG2_E;
 }
 
+/* The first that sees a key of the block that begins at `key`. */
+static int64_t first_query(const attention_shape *s, int64_t key) {
+  return key + 1 > s->ahead ? key + 1 - s->ahead : 0;
+}
+
 /* The loaded head against the keys of the block that begins at `key`. */
 static void keys_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
                      const backward_steps *steps, int64_t key, int64_t length, int64_t head) {
   const attention_bend bend = attention_bend_of(args, &args->in[1], head);
   /* The last query that sees a key of the block is a window's length behind its last key. */
   const int64_t end = s->window < length ? least(length, key + KEYS - 1 + s->window) : length;
-  for (int64_t begin = key / QUERIES * QUERIES; begin < end; begin += QUERIES)
+  const int64_t first = first_query(s, key);
+  for (int64_t begin = first / QUERIES * QUERIES; begin < end; begin += QUERIES)
     steps->queries_run(args, s, t, bend, key, begin, least(QUERIES, length - begin));
 }
 
@@ -120,11 +126,13 @@ static void sums_store(const ls_kernel_args *args, const attention_shape *s, int
              sums + at * s->width, s->width, args->accumulate[output]);
 }
 
-/* One KV head of one sequence, whose tokens begin at row `first`. No later key is seen by queries
- * of a block: what was summed is written while it is in cache. */
-static void kv_head_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
+/* One KV head of one sequence, whose tokens begin at row `first`. Where no later key is seen by
+ * queries of a block, what was summed is written while it is in cache. */
+static void kv_head_run(const ls_kernel_args *args, const attention_shape *shape, backward_tiles *t,
                         int64_t first, int64_t length, int64_t kv_head) {
   const backward_steps *steps = steps_for(args);
+  attention_shape of = *shape, *s = &of;
+  of.end = length;
   const int64_t width = s->width, last = (kv_head + 1) * s->group - 1;
   memset(t->dk, 0, (size_t)(t->rows * width) * sizeof(float));
   memset(t->dv, 0, (size_t)(t->rows * width) * sizeof(float));
@@ -141,11 +149,12 @@ static void kv_head_run(const ls_kernel_args *args, const attention_shape *s, ba
       const int64_t rows = least(KEYS, length - key);
       steps->keys_load(args, s, t, first + key, rows, kv_head);
       keys_run(args, s, t, steps, key, length, head);
-      sums_store(args, s, 0, t->dq, first, key, rows, head);
+      if (s->ahead == 1) sums_store(args, s, 0, t->dq, first, key, rows, head);
       if (head < last) continue;
       sums_store(args, s, 1, t->dk, first, key, rows, kv_head);
       sums_store(args, s, 2, t->dv, first, key, rows, kv_head);
     }
+    if (s->ahead > 1) sums_store(args, s, 0, t->dq, first, 0, length, head);
   }
 }
 
@@ -195,13 +204,14 @@ static void placed_keys_run(const ls_kernel_args *args, const attention_shape *s
   attention_shape of = *s;
   placed_run run = {0};
   while (placed_next(queries, first, s->sequence, &run)) {
-    if (key + KEYS <= run.first) continue;
+    if (key + KEYS <= run.first || key >= run.stop) continue;
     of.first = run.first;
+    of.end = run.stop;
     of.from = run.begin;
-    t->mask = attention_mask_of(args, &args->in[1], 8, head);
+    t->mask = attention_mask_of(args, &args->in[1], draws_at(args, 6), head);
     if (t->mask.draws) t->mask.draws += run.row - run.begin;
     const int64_t end = least(run.end, key + KEYS - 1 + s->window);
-    const int64_t begin = run.begin > key ? run.begin : key;
+    const int64_t seeing = first_query(s, key), begin = run.begin > seeing ? run.begin : seeing;
     for (int64_t at = begin / QUERIES * QUERIES; at < end; at += QUERIES)
       queries_run(args, &of, t, bend, key, at, least(QUERIES, run.end - at));
   }

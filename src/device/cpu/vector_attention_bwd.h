@@ -114,7 +114,7 @@ LS_INLINE void query_gradient(const attention_shape *s, const backward_tiles *t,
                               int64_t keys, int64_t place, int64_t end) {
   const float sum = t->sums[place], delta = t->deltas[place];
   const int64_t seen =
-      place >= s->from && place < end ? least(keys, least(place + 1, s->end) - key) : 0;
+      place >= s->from && place < end ? least(keys, least(place + s->ahead, s->end) - key) : 0;
   const bool drops = t->mask.draws && seen > 0;
   float factors[LS_ATTENTION_KEYS];
   if (drops) {

@@ -78,8 +78,8 @@ static void gradients_round(const backward_pairs *pairs, int64_t i, int64_t keys
 }
 
 /* Keys that any of ROWS queries from `place` on sees of the block that begins at `key`. */
-static int64_t keys_seen(int64_t key, int64_t place) {
-  return least(KEYS, round_up(place + ROWS - key, 2 * LS_LANES));
+static int64_t keys_seen(const attention_shape *s, int64_t key, int64_t place) {
+  return s->ahead > 1 ? KEYS : least(KEYS, round_up(place + ROWS - key, 2 * LS_LANES));
 }
 
 static void queries_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
@@ -89,7 +89,7 @@ static void queries_run(const ls_kernel_args *args, const attention_shape *s, ba
   const int64_t rows = round_up(count, ROWS);
   const float scale = (float)args->attributes->softmax_scale;
   for (int64_t i = 0; i < rows; i += ROWS) {
-    const int64_t place = begin + i, keys = keys_seen(key, place);
+    const int64_t place = begin + i, keys = keys_seen(s, key, place);
     rows_expect(args, s, t, ROWS);
     pairs_multiply(pairs.scores, KEYS, pairs.q + place * half, half, 1, pairs.keys_turned, KEYS,
                    ROWS, keys, depth, false);
@@ -103,10 +103,10 @@ static void queries_run(const ls_kernel_args *args, const attention_shape *s, ba
   }
   for (int64_t i = 0; i < rows; i += ROWS) {
     pairs_multiply(t->dq + (begin + i) * width, width, pairs.ds + i * (KEYS / 2), KEYS / 2, 1,
-                   pairs.keys_joined, width, ROWS, width, keys_seen(key, begin + i) / 2, true);
+                   pairs.keys_joined, width, ROWS, width, keys_seen(s, key, begin + i) / 2, true);
   }
   for (int64_t j = 0; j < KEYS; j += LS_LANES) {
-    const int64_t before = key + j - begin, first = before > 0 ? before : 0;
+    const int64_t before = s->ahead > 1 ? 0 : key + j - begin, first = before > 0 ? before : 0;
     if (first >= rows) break;
     float *dv = t->dv + (key + j) * width, *dk = t->dk + (key + j) * width;
     const int64_t from = first / 2 * KEYS + j, query = (begin + first) / 2 * width;

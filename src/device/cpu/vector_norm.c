@@ -58,8 +58,8 @@ typedef struct norm_buffers {
   float x[NORM_PIECE], weight[NORM_PIECE], bias[NORM_PIECE], y[NORM_PIECE];
 } norm_buffers;
 
-/* y = (x - mean) * scale * weight + bias; or without mean and bias, which may be NULL, and with
- * `offset` added to the weights. x has been loaded; `there`: weight and bias too, for another row.
+/* y = (x - mean) * scale * weight + bias; or without bias, which may be NULL, and with `offset`
+ * added to the weights. x has been loaded; `there`: weight and bias too, for another row.
  */
 LS_INLINE void row_scale(const ls_view *y, const ls_view *x, const ls_view *weight,
                          const ls_view *bias, int64_t row, int64_t columns, float mean, float scale,
@@ -75,7 +75,7 @@ LS_INLINE void row_scale(const ls_view *y, const ls_view *x, const ls_view *weig
       for (int64_t i = 0; i < count; i++) to[i] = (from[i] - mean) * scale * w[i] + b[i];
     } else {
 #pragma omp simd
-      for (int64_t i = 0; i < count; i++) to[i] = from[i] * scale * (w[i] + offset);
+      for (int64_t i = 0; i < count; i++) to[i] = (from[i] - mean) * scale * (w[i] + offset);
     }
     piece_store(y, row, at, count, add, buffers->y);
   }
@@ -94,8 +94,8 @@ static void layernorm_turns(const void *work, int part, int64_t begin, int64_t e
     const float variance =
         row_moment(x, row, columns, mean, true, false, buffers.x) / (float)columns;
     const float scale = 1.0f / sqrtf(variance + (float)args->attributes->epsilon);
-    row_scale(&args->out[0], x, &args->in[1], &args->in[2], row, columns, mean, scale, 0,
-              args->accumulate[0], row > begin, &buffers);
+    row_scale(&args->out[0], x, &args->in[1], args->inputs > 2 ? &args->in[2] : NULL, row, columns,
+              mean, scale, 0, args->accumulate[0], row > begin, &buffers);
     means[row] = mean + (args->accumulate[1] ? means[row] : 0);
     scales[row] = scale + (args->accumulate[2] ? scales[row] : 0);
   }

@@ -14,24 +14,29 @@
 typedef struct placed_rows {
   const int32_t *places;    /* by row */
   const int32_t *positions; /* a run ends with its document; NULL: with its sequence alone */
+  const int32_t *remaining; /* tokens of its document behind each; NULL: queries see none of them */
   int64_t rows;
 } placed_rows;
 
-/* Places [begin, end) of a sequence, from row `row` on; they see none before `first`. */
+/* Places [begin, end) of a sequence, from row `row` on; they see none before `first`, and none from
+ * `stop` on. */
 typedef struct placed_run {
-  int64_t row, begin, end, first;
+  int64_t row, begin, end, first, stop;
   int64_t next; /* row behind them */
 } placed_run;
 
 LS_INLINE placed_rows placed_keys(const ls_kernel_args *args, const ls_view *k, int places) {
-  return (placed_rows){args->in[places].data, NULL, k->valid[0]};
+  return (placed_rows){.places = args->in[places].data, .rows = k->valid[0]};
 }
 
 /* Queries are some of the rows of which the keys are all. */
 LS_INLINE placed_rows placed_queries(const ls_kernel_args *args, const ls_view *q, const ls_view *k,
                                      int places) {
   const int32_t *all = args->in[places].data;
-  return (placed_rows){all + (q->start[0] - k->start[0]), args->in[places - 1].data, q->valid[0]};
+  return (placed_rows){.places = all + (q->start[0] - k->start[0]),
+                       .positions = args->in[places - 1].data,
+                       .remaining = args->attributes->two_way ? args->in[places + 1].data : NULL,
+                       .rows = q->valid[0]};
 }
 
 /* Keys and queries of a ring are shares of all rows, of which places tell: of sequence `number` the
@@ -40,8 +45,9 @@ LS_INLINE placed_rows ring_places(const ls_kernel_args *args, const ls_view *of,
                                   const ls_view *positions, int64_t number, int64_t rows) {
   const ls_view *all = &args->in[places];
   const int64_t row = number * rows;
-  return (placed_rows){(const int32_t *)all->data + (of->start[0] - all->start[0]) + row,
-                       positions ? (const int32_t *)positions->data + row : NULL, rows};
+  return (placed_rows){.places = (const int32_t *)all->data + (of->start[0] - all->start[0]) + row,
+                       .positions = positions ? (const int32_t *)positions->data + row : NULL,
+                       .rows = rows};
 }
 
 /* The next run of the sequence whose first token has place `first`. */
@@ -58,7 +64,8 @@ static inline bool placed_next(const placed_rows *of, int64_t first, int64_t seq
     next++;
   const int64_t begin = places[row] - first;
   const int64_t seen = positions && begin > positions[row] ? begin - positions[row] : 0;
-  *run = (placed_run){row, begin, begin + next - row, seen, next};
+  const int64_t stop = of->remaining ? begin + of->remaining[row] + 1 : INT64_MAX / 2;
+  *run = (placed_run){row, begin, begin + next - row, seen, stop, next};
   return true;
 }
 

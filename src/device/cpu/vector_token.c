@@ -5,8 +5,8 @@
 #include "device/cpu/vector_kernels.h"
 
 /* The row of `slice` (of a table cut by rows) that `id` stands in; -1 if in none. */
-LS_INLINE int64_t slice_row(const ls_view *slice, int32_t id) {
-  const int64_t row = id - slice->start[0];
+LS_INLINE int64_t slice_row(const ls_kernel_args *args, const ls_view *slice, int32_t id) {
+  const int64_t row = id + args->attributes->skipped - slice->start[0];
   return row >= 0 && row < slice->valid[0] ? row : -1;
 }
 
@@ -29,7 +29,7 @@ static void embedding_turns(const void *work, int part, int64_t begin, int64_t e
   const float scale = embedding_scale(args);
   for (int64_t row = begin; row < end; row++) {
     float in_buffer[LS_PIECE], out_buffer[LS_PIECE];
-    const int64_t from_row = slice_row(table, ids[row]);
+    const int64_t from_row = slice_row(args, table, ids[row]);
     for (int64_t at = 0; at < columns; at += LS_PIECE) {
       const int64_t count = least(LS_PIECE, columns - at);
       float *to = piece_target(y, row, at, count, add, out_buffer);
@@ -66,7 +66,7 @@ static void embedding_dw_turns(const void *work, int part, int64_t begin, int64_
   const float scale = embedding_scale(args);
   float buffer[LS_PIECE], scaled[LS_PIECE];
   for (int64_t row = 0; row < dy->valid[0]; row++) {
-    const int64_t to_row = slice_row(dw, ids[row]);
+    const int64_t to_row = slice_row(args, dw, ids[row]);
     if (to_row < 0) continue;
     for (int64_t at = begin * LINE; at < last; at += LS_PIECE) {
       const int64_t count = least(LS_PIECE, last - at);
@@ -90,7 +90,7 @@ static void lists_make(const token_lists *lists) {
   const int32_t *ids = lists->args->in[1].data;
   for (int64_t row = 0; row < dw->valid[0]; row++) lists->first[row] = -1;
   for (int64_t token = lists->args->in[0].valid[0] - 1; token >= 0; token--) {
-    const int64_t row = slice_row(dw, ids[token]);
+    const int64_t row = slice_row(lists->args, dw, ids[token]);
     if (row < 0) continue;
     lists->next[token] = lists->first[row];
     lists->first[row] = (int32_t)token;

@@ -4,8 +4,8 @@
 #include "device/mask.h"
 #include "device/reference/reference.h"
 
-/* Causal attention with grouped heads. Scores are computed again wherever they are needed: the
- * T x T matrix is never stored. */
+/* Attention with grouped heads, causal or both ways. Scores are computed again wherever they are
+ * needed: the T x T matrix is never stored. */
 
 enum { COLUMNS = 64 };
 
@@ -68,12 +68,24 @@ static double score_of(const head_shape *shape, int64_t h, double product, int64
 }
 
 /* What the query at row n sees: keys from row `begin` up to, without, `end`; of these, where tokens
- * lie in an order of their own, those whose places are from `first` to `place`. */
+ * lie in an order of their own, those whose places are from `first` to `last`. */
 typedef struct sight {
-  int64_t begin, end, first, place;
+  int64_t begin, end, first, last, place;
   const int32_t *places; /* by row of the keys; NULL: each row's is its number */
   const int32_t *draw;   /* of the query; NULL: nothing is dropped */
 } sight;
+
+/* Of the query at row n whose place is `place`, with two_way, the last of its document: as many
+ * behind it as are told, or where tokens lie in order the last whose position follows. */
+static int64_t last_of(const ls_kernel_args *args, int positions, int64_t n, int64_t place) {
+  const int64_t sequence = args->attributes->sequence;
+  const int64_t end = place - place % sequence + sequence - 1;
+  if (positions >= args->inputs) return end;
+  if (positions + 2 < args->inputs) return place + ls_index_data(&args->in[positions + 2])[n];
+  const int32_t *at = ls_index_data(&args->in[positions]);
+  while (n < end && at[n + 1] == at[n] + 1) n++;
+  return n;
+}
 
 /* A document, or without documents a sequence, begins as many tokens before a token as its position
  * says. `positions`: that operand; places come behind it, of keys, among which a query's own is. */
@@ -92,10 +104,14 @@ static sight sight_of(const ls_kernel_args *args, const head_shape *shape, int p
     const int64_t document = of.place - ls_index_data(&args->in[positions])[n];
     if (document > of.first) of.first = document < of.place ? document : of.place;
   }
-  if (positions + 2 < args->inputs) of.draw = ls_index_data(&args->in[positions + 2]) + n;
+  const bool two_way = args->attributes->two_way;
+  const int draws = positions + 2 + two_way;
+  if (draws < args->inputs) of.draw = ls_index_data(&args->in[draws]) + n;
   const int64_t window = shape->attributes->window;
+  of.last = two_way ? last_of(args, positions, n, of.place) : of.place;
   if (window > 0 && of.first <= of.place - window) of.first = of.place - window + 1;
-  if (!of.places) of.begin = of.first;
+  if (window > 0 && of.last >= of.place + window) of.last = of.place + window - 1;
+  if (!of.places) of.begin = of.first, of.end = of.last + 1;
   return of;
 }
 
@@ -112,7 +128,7 @@ static double kept_of(const sight *of, const head_shape *shape, int64_t h, int64
 /* The place of key j, or -1: the query does not see it. */
 static int64_t seen_at(const sight *of, int64_t j) {
   const int64_t place = of->places ? of->places[j] : j;
-  return place >= of->first && place <= of->place ? place : -1;
+  return place >= of->first && place <= of->last ? place : -1;
 }
 
 /* One query over the keys that it sees: writes the head's output, returns the log-sum-exp of its
@@ -151,7 +167,7 @@ static double attend(LS_REAL *out, bool accumulate, const LS_REAL *query, const 
 }
 
 ls_status LS_REFERENCE(ATTENTION)(const ls_kernel_args *args, ls_error *error) {
-  static const char *const forms[] = {"rrr>rr", "rrri>rr", "rrrii>rr", "rrriii>rr"};
+  static const char *const forms[] = {"rrr>rr", "rrri>rr", "rrrii>rr", "rrriii>rr", "rrriiii>rr"};
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, forms[args->inputs - 3], error));
   const ls_view *q = &args->in[0], *k = &args->in[1], *v = &args->in[2], *out = &args->out[0];
   head_shape shape;
@@ -198,7 +214,8 @@ ls_status LS_REFERENCE(CACHED_ATTENTION)(const ls_kernel_args *args, ls_error *e
   for (int64_t n = 0; n < q->valid[0]; n++) {
     const int64_t place = places[n], most = window > 0 ? window : INT64_MAX;
     const int64_t first = place - (positions[n] < most ? positions[n] : most - 1);
-    const sight seen = {.begin = first, .end = place + 1, .first = first, .place = place};
+    const sight seen = {
+        .begin = first, .end = place + 1, .first = first, .last = place, .place = place};
     for (int64_t h = 0; h < shape.heads; h++) {
       const int64_t column = h * shape.head_dim;
       const int64_t kv_column = h / shape.per_kv_head * shape.head_dim;
@@ -246,7 +263,8 @@ static void attend_back(const ls_kernel_args *args, const head_shape *shape, con
 }
 
 ls_status LS_REFERENCE(ATTENTION_BWD)(const ls_kernel_args *args, ls_error *error) {
-  static const char *const forms[] = {"rrrrrr>rrr", "rrrrrri>rrr", "rrrrrrii>rrr", "rrrrrriii>rrr"};
+  static const char *const forms[] = {"rrrrrr>rrr", "rrrrrri>rrr", "rrrrrrii>rrr", "rrrrrriii>rrr",
+                                      "rrrrrriiii>rrr"};
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, forms[args->inputs - 6], error));
   const ls_view *q = &args->in[1];
   head_shape shape;
@@ -275,6 +293,7 @@ static sight block_sight(const ls_kernel_args *args, const ls_view *q, const ls_
   sight of = {.end = k->valid[0],
               .place = all[q->start[0] - places->start[0] + n],
               .places = all + (k->start[0] - places->start[0])};
+  of.last = of.place;
   of.first = of.place - of.place % sequence;
   const int64_t document = of.place - ls_index_data(&args->in[positions])[n];
   if (document > of.first) of.first = document < of.place ? document : of.place;

@@ -9,8 +9,8 @@ static double scale_of(const ls_kernel_args *args) {
   return args->attributes->scale > 0 ? args->attributes->scale : 1;
 }
 
-static bool holds(const ls_view *table, int32_t id, int64_t *row) {
-  *row = (int64_t)id - table->start[0];
+static bool holds(const ls_kernel_args *args, const ls_view *table, int32_t id, int64_t *row) {
+  *row = (int64_t)id + args->attributes->skipped - table->start[0];
   return *row >= 0 && *row < table->valid[0];
 }
 
@@ -22,7 +22,7 @@ ls_status LS_REFERENCE(EMBEDDING)(const ls_kernel_args *args, ls_error *error) {
   for (int64_t n = 0; n < out->valid[0]; n++) {
     LS_REAL *row = ls_real_row(out, n);
     int64_t place;
-    if (!holds(table, ids[n], &place)) {
+    if (!holds(args, table, ids[n], &place)) {
       ls_put_padding(row, 0, out->dims[1], args->accumulate[0]);
       continue;
     }
@@ -43,7 +43,7 @@ ls_status LS_REFERENCE(EMBEDDING_DW)(const ls_kernel_args *args, ls_error *error
     memset(dtable->data, 0, (size_t)(dtable->dims[0] * dtable->dims[1]) * sizeof(LS_REAL));
   for (int64_t n = 0; n < dy->valid[0]; n++) {
     int64_t place;
-    if (!holds(dtable, ids[n], &place)) continue;
+    if (!holds(args, dtable, ids[n], &place)) continue;
     const LS_REAL *from = ls_real_row(dy, n);
     LS_REAL *row = ls_real_row(dtable, place);
     for (int64_t c = 0; c < columns; c++) ls_put(&row[c], scale_of(args) * (double)from[c], true);

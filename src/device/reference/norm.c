@@ -7,9 +7,11 @@
 enum { COLUMNS = 64 };
 
 ls_status LS_REFERENCE(LAYERNORM)(const ls_kernel_args *args, ls_error *error) {
-  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrr>rrr", error));
+  const bool has_bias = args->inputs > 2;
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, has_bias ? "rrr>rrr" : "rr>rrr", error));
   const ls_view *x = &args->in[0], *y = &args->out[0];
-  const LS_REAL *weight = ls_real_data(&args->in[1]), *bias = ls_real_data(&args->in[2]);
+  const LS_REAL *weight = ls_real_data(&args->in[1]);
+  const LS_REAL *bias = has_bias ? ls_real_data(&args->in[2]) : NULL;
   LS_REAL *means = ls_real_data(&args->out[1]), *inverses = ls_real_data(&args->out[2]);
   const int64_t columns = x->valid[1];
   for (int64_t n = 0; n < y->valid[0]; n++) {
@@ -24,7 +26,7 @@ ls_status LS_REFERENCE(LAYERNORM)(const ls_kernel_args *args, ls_error *error) {
     const double inverse = 1 / sqrt(variance + args->attributes->epsilon);
     for (int64_t c = 0; c < columns; c++) {
       const double unit = ((double)from[c] - mean) * inverse;
-      ls_put(&row[c], unit * (double)weight[c] + (double)bias[c], args->accumulate[0]);
+      ls_put(&row[c], unit * (double)weight[c] + (bias ? (double)bias[c] : 0), args->accumulate[0]);
     }
     ls_put_padding(row, columns, y->dims[1], args->accumulate[0]);
     ls_put(&means[n], mean, args->accumulate[1]);
