@@ -99,8 +99,13 @@ static void test_context_parallelism(void **state) {
 static void test_expert_parallelism(void **state) {
   (void)state;
   static const char *const layouts[] = {
-      "mesh.dp_shard=2 mesh.ep=2 zero=1", "mesh.dp_shard=4 mesh.ep=2 mesh.tp=2 zero=3",
-      "mesh.cp=3 mesh.ep=3 context=ring", "mesh.dp_shard=2 mesh.cp=3 mesh.ep=6 zero=2", NULL};
+      "mesh.dp_shard=2 mesh.ep=2 zero=1",
+      "mesh.dp_shard=4 mesh.ep=2 mesh.tp=2 zero=3",
+      "mesh.cp=3 mesh.ep=3 context=ring",
+      "mesh.dp_shard=2 mesh.cp=3 mesh.ep=6 zero=2",
+      "mesh.dp_shard=2 mesh.ep=2 mesh.tp=2 experts.exchange=all_to_all zero=3",
+      "mesh.dp_shard=2 mesh.cp=3 mesh.ep=6 experts.exchange=all_to_all",
+      NULL};
   static const char *const mixtures[] = {"olmoe", "qwen2-moe", "qwen3-moe"};
   ls_arena *arena = ls_arena_create();
   int failed = 0;

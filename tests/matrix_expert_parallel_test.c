@@ -23,6 +23,9 @@
 
 enum { SEQUENCES = 24, SEQUENCE = 12, STEPS = 2, MOST_STAGES = 4 };
 
+/* Hundredths of the rows that an even routing sends. */
+enum { TOO_FEW = 50 };
+
 static const double tolerance = 1e-10;
 
 /* Widths that tp does not divide; more experts than a rank has tokens for. */
@@ -48,6 +51,7 @@ enum { MIXTRAL, QWEN, MANY, SHAPES };
 
 #define MESH(replicate, shard, context, tensor, experts) \
   .dp_replicate = (replicate), .dp_shard = (shard), .cp = (context), .tp = (tensor), .ep = (experts)
+#define SENT .exchange = LS_EXCHANGE_ALL_TO_ALL
 #define PIPE(stages, kind) .pp = (stages), .schedule = (kind)
 #define EVERY .recompute = LS_EVERY_OP, .recompute_layers = 1
 #define CHEAP                                    \
@@ -128,6 +132,43 @@ static const expert_case cases[] = {
      .freeze = "layers.*.experts.gate"},
     {.shape = MIXTRAL, .layout = {MESH(1, 3, 1, 1, 3), .zero = 1}, .freeze = "layers.*.experts"},
     {.shape = QWEN, .layout = {MESH(1, 4, 1, 1, 2), .zero = 2}, .freeze = "layers.*.router"},
+    /* rows sent to the ranks of their experts */
+    {.shape = MIXTRAL, .layout = {MESH(1, 4, 1, 1, 2), SENT, .zero = 0}},
+    {.shape = MIXTRAL, .layout = {MESH(1, 3, 1, 1, 3), SENT, .zero = 1, .microbatches = 2}},
+    {.shape = QWEN, .layout = {MESH(1, 4, 1, 1, 4), SENT, .zero = 2, .microbatches = 3}},
+    {.shape = MIXTRAL, .layout = {MESH(2, 4, 1, 1, 2), SENT, .zero = 3, .prefetch = 1}},
+    {.shape = MANY, .layout = {MESH(1, 6, 1, 1, 6), SENT, .zero = 0, EVERY}},
+    {.shape = MIXTRAL, .layout = {MESH(1, 2, 1, 2, 2), SENT, .zero = 3}},
+    {.shape = QWEN,
+     .layout = {MESH(1, 4, 1, 3, 2), SENT, .zero = 3, .sequence_parallel = true, EVERY}},
+    {.shape = MIXTRAL,
+     .layout = {MESH(1, 2, 1, 8, 2), SENT, .zero = 2, .sequence_parallel = true,
+                .microbatches = 4}},
+    {.shape = MANY,
+     .layout = {MESH(1, 2, 1, 2, 2), SENT, PIPE(2, "zbv"), .zero = 3, .microbatches = 4,
+                .prefetch = 1, .sequence_parallel = true}},
+    {.shape = QWEN,
+     .layout = {MESH(1, 4, 1, 1, 4), SENT, PIPE(4, "zbh1"), .zero = 2, .microbatches = 6, CHEAP}},
+    {.shape = MIXTRAL, .layout = {MESH(1, 1, 2, 1, 2), SENT, .zero = 3}},
+    {.shape = QWEN,
+     .layout = {MESH(1, 2, 2, 1, 4), SENT, .zero = 1, .microbatches = 2},
+     .documents = true},
+    {.shape = QWEN, .layout = {MESH(1, 4, 3, 1, 6), SENT, .zero = 3, .context = LS_CONTEXT_RING}},
+    {.shape = MANY,
+     .layout = {MESH(1, 4, 2, 1, 4), SENT, .zero = 0, .context = LS_CONTEXT_ULYSSES}},
+    {.shape = MIXTRAL,
+     .layout = {MESH(1, 2, 2, 2, 2), SENT, PIPE(2, "1f1b"), .zero = 3, .microbatches = 4,
+                .sequence_parallel = true, .context = LS_CONTEXT_RING}},
+    {.shape = MIXTRAL,
+     .layout = {MESH(1, 3, 1, 1, 3), SENT, .zero = 1},
+     .freeze = "layers.*.experts"},
+    {.shape = QWEN, .layout = {MESH(1, 4, 1, 1, 2), SENT, .zero = 2}, .freeze = "layers.*.router"},
+    /* with slots for half of the rows, so that all steps are made again; and for half more */
+    {.shape = MIXTRAL, .layout = {MESH(1, 4, 1, 1, 2), SENT, .expert_bound = TOO_FEW, .zero = 2}},
+    {.shape = QWEN,
+     .layout = {MESH(1, 2, 1, 3, 2), SENT, .expert_bound = TOO_FEW, PIPE(2, "1f1b"), .zero = 3,
+                .microbatches = 2, .sequence_parallel = true, EVERY}},
+    {.shape = MANY, .layout = {MESH(1, 3, 1, 1, 3), SENT, .expert_bound = 150, .zero = 1}},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
@@ -188,6 +229,8 @@ static double difference_from_one(ls_arena *arena, const made *of, const char **
   *where = "replicas that differ";
   if (status == LS_FAILED && result.unlike) return 1;
   if (status != LS_OK) fail_msg("%s: %s", of->name, error.text);
+  if (of->layout.expert_bound == TOO_FEW && !of->experiment.alter)
+    assert_int_equal(result.repeated, STEPS);
   return ls_trajectory_difference(&result, &reference, where);
 }
 
@@ -389,20 +432,116 @@ static bool masks_called_sums(ls_program *program) {
   return any;
 }
 
+/* An operand is what the all-to-all in front of it was to bring. */
+static bool leave_out_exchange(ls_program *program, ls_op_kind kind, int input) {
+  for (int i = 0; i < program->instructions.count; i++) {
+    const ls_instruction *move = &program->instructions.items[i];
+    if (move->collective != LS_ALL_TO_ALL) continue;
+    for (int n = 0; n < program->instructions.count; n++) {
+      ls_instruction *each = &program->instructions.items[n];
+      if (!is_op(each, kind) || each->in[input] != move->out[0]) continue;
+      each->in[input] = move->in[0];
+      return true;
+    }
+  }
+  return false;
+}
+
+/* An operand is that of the first op of its kind, of another layer. */
+static bool take_of_another_layer(ls_program *program, ls_op_kind kind, int input) {
+  const ls_instruction *first = NULL;
+  for (int i = 0; i < program->instructions.count; i++) {
+    ls_instruction *each = &program->instructions.items[i];
+    if (!is_op(each, kind)) continue;
+    if (!first) first = each;
+    if (each->in[input] == first->in[input]) continue;
+    each->in[input] = first->in[input];
+    return true;
+  }
+  return false;
+}
+
+static bool counts_of_own_rows(ls_program *program) {
+  return leave_out_exchange(program, LS_OP_ARRIVALS, 0);
+}
+
+static bool rows_not_sent(ls_program *program) {
+  return leave_out_exchange(program, LS_OP_ARRIVE, 0);
+}
+
+static bool rows_not_sent_home(ls_program *program) {
+  return leave_out_exchange(program, LS_OP_FROM_SLOTS, 0);
+}
+
+static bool slots_of_another_layer(ls_program *program) {
+  return take_of_another_layer(program, LS_OP_FROM_SLOTS, 1);
+}
+
+static bool weights_of_another_layer(ls_program *program) {
+  return take_of_another_layer(program, LS_OP_SLOTS, 2);
+}
+
+static bool rows_of_another_layer(ls_program *program) {
+  return take_of_another_layer(program, LS_OP_LEAVE, 1);
+}
+
+/* Rows that find no slot are not told of. */
+static bool overflow_ignored(ls_program *program) {
+  bool any = false;
+  for (int i = 0; i < program->instructions.count; i++) {
+    ls_instruction *each = &program->instructions.items[i];
+    if (!is_op(each, LS_OP_LEFT_OUT)) continue;
+    each->attributes.slots *= 100;
+    any = true;
+  }
+  return any;
+}
+
+/* Nor where one layer's are not. */
+static bool overflow_of_one_layer(ls_program *program) {
+  for (int i = 0; i < program->instructions.count; i++) {
+    ls_instruction *each = &program->instructions.items[i];
+    if (!is_op(each, LS_OP_LEFT_OUT) || each->write[0] != LS_ADD) continue;
+    each->write[0] = LS_WRITE;
+    return true;
+  }
+  return false;
+}
+
+/* The first case of these programs is changed. */
+typedef enum faulty { GATHERED, ROWS_SENT, BOUNDED } faulty;
+
 static const struct expert_fault {
   const char *name;
   fault *change;
   bool runs; /* and then trains to something else */
+  faulty of;
 } faults[] = {
-    {"experts of the next rank", experts_of_the_next_rank, true},
-    {"routing of own tokens", routing_of_own_tokens, false},
-    {"routing of another layer", routing_of_another_layer, false},
-    {"experts of others left out", experts_of_others_left_out, true},
-    {"experts summed", experts_summed, true},
-    {"norm counts replicas", norm_counts_replicas, true},
-    {"norm lacks experts", norm_lacks_experts, true},
-    {"masks called sums", masks_called_sums, false},
+    {"experts of the next rank", experts_of_the_next_rank, true, GATHERED},
+    {"routing of own tokens", routing_of_own_tokens, false, GATHERED},
+    {"routing of another layer", routing_of_another_layer, false, GATHERED},
+    {"experts of others left out", experts_of_others_left_out, true, GATHERED},
+    {"experts summed", experts_summed, true, GATHERED},
+    {"norm counts replicas", norm_counts_replicas, true, GATHERED},
+    {"norm lacks experts", norm_lacks_experts, true, GATHERED},
+    {"masks called sums", masks_called_sums, false, GATHERED},
+    {"rows to experts of the next rank", experts_of_the_next_rank, true, ROWS_SENT},
+    {"counts of own rows", counts_of_own_rows, false, ROWS_SENT},
+    {"rows not sent", rows_not_sent, false, ROWS_SENT},
+    {"rows not sent home", rows_not_sent_home, false, ROWS_SENT},
+    {"slots of another layer", slots_of_another_layer, false, ROWS_SENT},
+    {"weights of another layer", weights_of_another_layer, false, ROWS_SENT},
+    {"rows of another layer", rows_of_another_layer, false, ROWS_SENT},
+    {"overflow ignored", overflow_ignored, true, BOUNDED},
+    {"overflow of one layer", overflow_of_one_layer, false, BOUNDED},
 };
+
+static int first_case(faulty of) {
+  int which = 0;
+  while (ls_layout_senders(&cases[which].layout) ? of == GATHERED : of != GATHERED) which++;
+  while (of == BOUNDED && !cases[which].layout.expert_bound) which++;
+  return which;
+}
 
 static bool alter(ls_program *program, void *context) {
   return (*(fault **)context)(program);
@@ -416,7 +555,7 @@ static void test_faults_are_rejected_and_change_the_training(void **state) {
     ls_error error = {0};
     const char *where;
     fault *change = faults[f].change;
-    open_case(arena, 0, &wrong);
+    open_case(arena, first_case(faults[f].of), &wrong);
     point(&wrong);
     compile(arena, &wrong);
     if (!change(wrong.stages[0])) fail_msg("%s: nothing to change", faults[f].name);

@@ -18,7 +18,7 @@ static ls_placement used_placement(const ls_stage *stage, const ls_program_param
   for (int axis = 0; axis < mesh->count; axis++) {
     const int dim = cuts[parameter->sharding][mesh->axes[axis].shares == LS_SHARES_QUERY_HEADS];
     const bool whole = mesh->axes[axis].shares & LS_SHARES_TOKENS;
-    if (mesh->axes[axis].shares & LS_SHARES_EXPERTS && parameter->sharding == LS_TP_EXPERTS)
+    if (mesh->axes[axis].shares & LS_SHARES_ANY_EXPERTS && parameter->sharding == LS_TP_EXPERTS)
       placement.on[axis] = (ls_place){.kind = LS_SHARDED, .order = used->placement.on[axis].order};
     if (mesh->axes[axis].role == LS_MESH_TENSOR && dim >= 0 && !whole)
       placement.on[axis] =

@@ -71,13 +71,15 @@ static bool sharding_fits(question *q, char label) {
   const bool experts = label == expert_label(q);
   const ls_place mask = {.kind = LS_PARTIAL, .reduce = LS_MASK, .order = q->shard.order};
   for (int i = 0; i < q->inputs; i++) {
-    const int dim = ls_operand_dim(&q->labels->in[i], label);
+    const int dim = experts ? ls_operand_own_dim(&q->labels->in[i], label)
+                            : ls_operand_dim(&q->labels->in[i], label);
     const ls_place wanted = dim < 0 ? (ls_place){0} : cut_at(q, &q->labels->in[i], label, dim);
     if (experts && may_be_masked(q, i) && ls_place_equal(q->in[i], mask)) continue;
     if (!ls_place_equal(q->in[i], wanted)) return false;
   }
   for (int o = 0; o < q->labels->outputs; o++) {
-    const int dim = ls_operand_dim(&q->labels->out[o], label);
+    const int dim = experts ? ls_operand_own_dim(&q->labels->out[o], label)
+                            : ls_operand_dim(&q->labels->out[o], label);
     const ls_place sum = {.kind = LS_PARTIAL, .reduce = q->row->reduce};
     q->out[o] = dim < 0 ? (experts ? mask : sum) : cut_at(q, &q->labels->out[o], label, dim);
   }
@@ -104,10 +106,10 @@ static bool shards_experts(question *q) {
   const char label = expert_label(q);
   if (!label) return false;
   for (int i = 0; i < q->inputs; i++)
-    if (q->in[i].kind == LS_SHARDED && ls_operand_dim(&q->labels->in[i], label) == q->in[i].dim)
+    if (q->in[i].kind == LS_SHARDED && ls_operand_own_dim(&q->labels->in[i], label) == q->in[i].dim)
       return try_labels(q, &q->labels->in[i], q->in[i]);
   const ls_place made = q->declared[0];
-  return made.kind == LS_SHARDED && ls_operand_dim(&q->labels->out[0], label) == made.dim &&
+  return made.kind == LS_SHARDED && ls_operand_own_dim(&q->labels->out[0], label) == made.dim &&
          try_labels(q, &q->labels->out[0], made);
 }
 

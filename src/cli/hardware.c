@@ -145,8 +145,8 @@ static void print_row(const char *what, int64_t bytes, const char *source) {
 
 static int64_t arena_of(const ls_session *session, int stage) {
   const ls_program *programs[LS_SESSION_PROGRAMS];
-  for (int p = 0; p < LS_SESSION_PROGRAMS; p++) programs[p] = session->stages[p][stage];
-  return ls_rank_bytes_needed(programs, LS_SESSION_PROGRAMS, LS_TIER_DEVICE);
+  for (int p = 0; p < session->compiled.count; p++) programs[p] = session->stages[p][stage];
+  return ls_rank_bytes_needed(programs, session->compiled.count, LS_TIER_DEVICE);
 }
 
 void ls_hardware_print(const ls_session *session, int stage) {

@@ -174,14 +174,14 @@ static void add_waiting(making *m) {
 
 static ls_simulated_memory memory_of(const ls_session *session, int stage) {
   const ls_program *programs[LS_SESSION_PROGRAMS];
-  for (int p = 0; p < LS_SESSION_PROGRAMS; p++) programs[p] = session->stages[p][stage];
+  for (int p = 0; p < session->compiled.count; p++) programs[p] = session->stages[p][stage];
   ls_simulated_memory made = {
       .first = stage,
       .last = stage,
-      .bytes = ls_rank_bytes_needed(programs, LS_SESSION_PROGRAMS, LS_TIER_DEVICE) +
+      .bytes = ls_rank_bytes_needed(programs, session->compiled.count, LS_TIER_DEVICE) +
                session->workspace[stage] + session->overhead[stage],
-      .host_bytes = ls_rank_bytes_needed(programs, LS_SESSION_PROGRAMS, LS_TIER_HOST),
-      .drive_bytes = ls_rank_bytes_needed(programs, LS_SESSION_PROGRAMS, LS_TIER_NVME)};
+      .host_bytes = ls_rank_bytes_needed(programs, session->compiled.count, LS_TIER_HOST),
+      .drive_bytes = ls_rank_bytes_needed(programs, session->compiled.count, LS_TIER_NVME)};
   ls_session_memory_parts(session, stage, made.part);
   return made;
 }

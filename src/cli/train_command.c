@@ -249,7 +249,8 @@ static void print_step(void *context, const ls_metrics_step *step) {
                                   .expert_load = step->expert_load,
                                   .margin = step->reward_chosen - step->reward_rejected,
                                   .preferred = step->preferred,
-                                  .skipped = step->skipped};
+                                  .skipped = step->skipped,
+                                  .repeated = step->repeated};
   ls_progress_show(self->progress, &shown, ls_now_s() - self->begin_s);
   if (!isnan(step->validation_loss))
     note_validation(self, step->step, step->validation_loss, step->validation_accuracy,

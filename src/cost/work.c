@@ -35,7 +35,7 @@ static double experts_share(ls_op_kind kind, const ls_attributes *attributes,
   const ls_op *row = ls_op_row(kind);
   if (!(row->divides >> LS_ATTRIBUTE_experts & 1) || row->product != 2) return 1;
   const ls_op_labels labels = ls_op_labels_read(kind);
-  const bool given = ls_operand_dim(&labels.in[1], 'x') == 0;
+  const bool given = ls_operand_own_dim(&labels.in[1], 'x') == 0;
   const double held = (double)(given ? &in[1] : out)->dims[0];
   return held / ((double)attributes->experts * (double)in[0].dims[1]);
 }

@@ -190,6 +190,27 @@ static void make_ring(subject *s) {
   *LS_APPEND(s->arena, &s->roots) = root;
 }
 
+/* Rows sent to the ranks of their experts and back are one thing. Here one rank has all. */
+static void make_sent(subject *s) {
+  const int64_t tokens = label_size(s, 'n'), experts = 4, held = 2, chosen = draw(s, 'j', 1, 3);
+  const ls_tensor_id rows = ls_graph_input(s->graph, "rows", tokens);
+  const ls_tensor_id x =
+      ls_graph_embedding(s->graph, parameter(s, "x", tokens, label_size(s, 'c')), rows, 0);
+  const ls_tensor_id logits =
+      ls_graph_embedding(s->graph, parameter(s, "logits", tokens, experts), rows, 0);
+  const ls_routing routing = ls_graph_route(
+      s->graph, logits, &(ls_choice){.count = chosen, .renormalise = true, .added = {-1}});
+  const ls_row_sending sending = {experts / held, 1, tokens * (chosen < held ? chosen : held)};
+  const ls_routing slots = ls_graph_slots(s->graph, &routing, &sending, experts);
+  const ls_routing arrivals = ls_graph_arrivals(s->graph, &slots);
+  const ls_tensor_id came = ls_graph_sent(s->graph, x, &slots, &arrivals);
+  const ls_tensor_id out =
+      ls_graph_returned(s->graph, ls_graph_weigh(s->graph, came, &arrivals), &slots, &arrivals);
+  const ls_tensor *made = ls_graph_tensor(s->graph, out);
+  const ls_root root = {out, ls_graph_state(s->graph, "slope", made->dims[0], made->dims[1])};
+  *LS_APPEND(s->arena, &s->roots) = root;
+}
+
 static void set(const ls_view *view, int64_t i, double value) {
   if (view->dtype == LS_I32)
     ((int32_t *)view->data)[i] = (int32_t)value;
@@ -298,6 +319,8 @@ static subject make_subject(ls_op_kind kind, uint64_t seed, int frozen) {
     make_preferences(&s);
   else if (kind == LS_OP_RING_ATTENTION || kind == LS_OP_RING_END)
     make_ring(&s);
+  else if (kind >= LS_OP_SLOTS && kind <= LS_OP_FROM_SLOTS)
+    make_sent(&s);
   else
     make_op(&s);
   s.forward = s.graph->nodes.count;

@@ -22,6 +22,10 @@ enum { LS_ACTIVATION_COUNT = LS_GELU_ERF + 1 };
   X(int64_t, turn)             /* ring_attention: how far round the ring keys have come */        \
   X(int64_t, turns)            /* ring_attention: ranks of the ring; each has T / turns rows */   \
   X(int64_t, experts)          /* grouped products: of how many experts the weights are */        \
+  X(int64_t, held)             /* slots: experts of each rank that rows are sent to */            \
+  X(int64_t, slots)            /* left_out: slots that a rank has for each of these ranks */      \
+  X(double, filled)            /* grouped products: the part of the rows that are some expert's,  \
+                                * were the routing even; 0: all */                                \
   X(int64_t, renormalise)      /* route: 1: weights of the chosen experts sum to 1; 0: of all */  \
   X(int64_t, sigmoid)          /* route: 1: scores are sigmoids of logits, not a softmax */       \
   X(int64_t, groups)           /* route: experts are in so many groups; 0: in one */              \

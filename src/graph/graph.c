@@ -394,11 +394,11 @@ ls_routing ls_graph_route(ls_graph *graph, ls_tensor_id logits, const ls_choice 
       ls_graph_node(graph, LS_OP_ROUTE, &attributes, (ls_tensor_id[]){logits, choice->added},
                     LS_MAX_OUTPUTS, (int64_t[]){dims[0] * choice->count, choice->count});
   const ls_tensor_id *out = graph->nodes.items[node].out;
-  return (ls_routing){out[0], out[1], out[2]};
+  return (ls_routing){out[0], out[1], out[2], 0};
 }
 
 ls_routing ls_graph_row_sigmoid(ls_graph *graph, ls_tensor_id x) {
-  return (ls_routing){none, none, first_output(graph, LS_OP_ROW_SIGMOID, NULL, &x, NULL)};
+  return (ls_routing){none, none, first_output(graph, LS_OP_ROW_SIGMOID, NULL, &x, NULL), 0};
 }
 
 ls_tensor_id ls_graph_router_loads(ls_graph *graph, ls_tensor_id logits, const ls_choice *choice,
@@ -436,12 +436,68 @@ ls_tensor_id ls_graph_combine(ls_graph *graph, ls_tensor_id y, const ls_routing 
   return first_output(graph, LS_OP_COMBINE, NULL, (ls_tensor_id[]){y, routing->rows}, NULL);
 }
 
+ls_routing ls_graph_slots(ls_graph *graph, const ls_routing *routing, const ls_row_sending *sending,
+                          int64_t experts) {
+  LS_ASSERT(sending->ranks > 0 && experts % sending->ranks == 0 && sending->slots > 0);
+  const int node = ls_graph_node(
+      graph, LS_OP_SLOTS, &(ls_attributes){.experts = experts, .held = experts / sending->ranks},
+      (ls_tensor_id[]){routing->rows, routing->experts, routing->weights}, LS_MAX_OUTPUTS,
+      (int64_t[]){sending->ranks, sending->senders * sending->slots});
+  const ls_tensor_id *out = graph->nodes.items[node].out;
+  const double rows = (double)ls_graph_tensor(graph, routing->experts)->dims[0];
+  const double slots = (double)ls_tensor_elements(ls_graph_tensor(graph, out[1]));
+  return (ls_routing){out[0], out[1], out[2], rows < slots ? rows / slots : 0};
+}
+
+void ls_graph_left_out(ls_graph *graph, const ls_routing *routing, const ls_row_sending *sending,
+                       int64_t experts) {
+  const ls_attributes attributes = {
+      .experts = experts, .held = experts / sending->ranks, .slots = sending->slots};
+  *LS_APPEND(graph->arena, &graph->losses) =
+      first_output(graph, LS_OP_LEFT_OUT, &attributes, &routing->experts, NULL);
+}
+
+/* The settings of the node that made the slots. */
+static const ls_attributes *sending_of(const ls_graph *graph, const ls_routing *slots) {
+  return &graph->nodes.items[ls_graph_tensor(graph, slots->rows)->producer].attributes;
+}
+
+ls_routing ls_graph_arrivals(ls_graph *graph, const ls_routing *slots) {
+  const ls_attributes attributes = *sending_of(graph, slots);
+  const int64_t rows = ls_tensor_elements(ls_graph_tensor(graph, slots->experts));
+  const int node = ls_graph_node(graph, LS_OP_ARRIVALS, &attributes,
+                                 (ls_tensor_id[]){slots->experts, slots->weights}, LS_MAX_OUTPUTS,
+                                 (int64_t[]){rows});
+  const ls_tensor_id *out = graph->nodes.items[node].out;
+  return (ls_routing){out[0], out[1], out[2], slots->filled};
+}
+
+ls_tensor_id ls_graph_sent(ls_graph *graph, ls_tensor_id x, const ls_routing *slots,
+                           const ls_routing *arrivals) {
+  const ls_attributes attributes = *sending_of(graph, slots);
+  const ls_tensor_id sent =
+      first_output(graph, LS_OP_TO_SLOTS, &attributes, (ls_tensor_id[]){x, slots->rows},
+                   ls_graph_tensor(graph, slots->experts)->dims);
+  return first_output(graph, LS_OP_ARRIVE, &attributes, (ls_tensor_id[]){sent, arrivals->rows},
+                      ls_graph_tensor(graph, arrivals->experts)->dims);
+}
+
+ls_tensor_id ls_graph_returned(ls_graph *graph, ls_tensor_id y, const ls_routing *slots,
+                               const ls_routing *arrivals) {
+  const ls_attributes attributes = *sending_of(graph, slots);
+  const ls_tensor_id sent =
+      first_output(graph, LS_OP_LEAVE, &attributes, (ls_tensor_id[]){y, arrivals->rows}, NULL);
+  return first_output(graph, LS_OP_FROM_SLOTS, &attributes, (ls_tensor_id[]){sent, slots->rows},
+                      NULL);
+}
+
 ls_tensor_id ls_graph_grouped_up(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
                                  const ls_routing *routing) {
   const int64_t in = ls_graph_tensor(graph, x)->dims[1];
   const int64_t rows = ls_graph_tensor(graph, weight)->dims[0];
   LS_ASSERT(rows % in == 0);
-  return first_output(graph, LS_OP_GROUPED_UP, &(ls_attributes){.experts = rows / in},
+  return first_output(graph, LS_OP_GROUPED_UP,
+                      &(ls_attributes){.experts = rows / in, .filled = routing->filled},
                       (ls_tensor_id[]){x, weight, routing->experts}, NULL);
 }
 
@@ -449,9 +505,9 @@ ls_tensor_id ls_graph_grouped_down(ls_graph *graph, ls_tensor_id x, ls_tensor_id
                                    int64_t experts, const ls_routing *routing) {
   const int64_t rows = ls_graph_tensor(graph, weight)->dims[0];
   LS_ASSERT(rows % experts == 0);
-  return first_output(graph, LS_OP_GROUPED_DOWN, &(ls_attributes){.experts = experts},
-                      (ls_tensor_id[]){x, weight, routing->experts},
-                      (int64_t[]){0, rows / experts});
+  return first_output(
+      graph, LS_OP_GROUPED_DOWN, &(ls_attributes){.experts = experts, .filled = routing->filled},
+      (ls_tensor_id[]){x, weight, routing->experts}, (int64_t[]){0, rows / experts});
 }
 
 ls_tensor_id ls_graph_weigh(ls_graph *graph, ls_tensor_id x, const ls_routing *routing) {

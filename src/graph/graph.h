@@ -230,6 +230,7 @@ ls_tensor_id ls_graph_dropout(ls_graph *graph, ls_tensor_id x, double rate);
 /* Where tokens go: see LS_OP_ROUTE. */
 typedef struct ls_routing {
   ls_tensor_id rows, experts, weights;
+  double filled; /* the part of the rows that are some token's; 0: all */
 } ls_routing;
 
 /* How a token's experts are chosen and weighed: the `count` with the largest scores, of equals the
@@ -272,6 +273,29 @@ ls_tensor_id ls_graph_grouped_up(ls_graph *graph, ls_tensor_id x, ls_tensor_id w
                                  const ls_routing *routing);
 ls_tensor_id ls_graph_grouped_down(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
                                    int64_t experts, const ls_routing *routing);
+/* Rows of tokens sent between `ranks` that share out experts: each of `senders`, the ranks that
+ * tokens are shared out over, has `slots` for each of them. */
+typedef struct ls_row_sending {
+  int64_t ranks, senders;
+  int64_t slots;
+} ls_row_sending;
+
+/* Routed rows as slots, in the order of the ranks that have their experts, of each by token: rows
+ * says which slot each choice has, experts and weights are those of each slot. Then, where they
+ * arrive, sorted by expert: rows says which row each slot has, experts and weights are those of
+ * each row, and what is no row of a token is behind all others, of no expert. */
+ls_routing ls_graph_slots(ls_graph *graph, const ls_routing *routing, const ls_row_sending *sending,
+                          int64_t experts);
+ls_routing ls_graph_arrivals(ls_graph *graph, const ls_routing *slots);
+/* A loss of 0, or of infinity where a rank has not slots enough for what its tokens choose. */
+void ls_graph_left_out(ls_graph *graph, const ls_routing *routing, const ls_row_sending *sending,
+                       int64_t experts);
+/* x [n, c] as rows [ranks x senders x slots, c] that have come to their experts, and the sum of
+ * each token's, that have come back. */
+ls_tensor_id ls_graph_sent(ls_graph *graph, ls_tensor_id x, const ls_routing *slots,
+                           const ls_routing *arrivals);
+ls_tensor_id ls_graph_returned(ls_graph *graph, ls_tensor_id y, const ls_routing *slots,
+                               const ls_routing *arrivals);
 /* Rows times their weights. */
 ls_tensor_id ls_graph_weigh(ls_graph *graph, ls_tensor_id x, const ls_routing *routing);
 

@@ -94,6 +94,12 @@ int ls_operand_dim(const ls_operand_labels *operand, char label) {
   return -1;
 }
 
+int ls_operand_own_dim(const ls_operand_labels *operand, char label) {
+  for (int d = 0; d < operand->ndim; d++)
+    if (*operand->dim[d] && strchr(operand->dim[d], label)) return d;
+  return -1;
+}
+
 int ls_operand_shift(const ls_operand_labels *operand, char label,
                      const ls_attributes *attributes) {
   for (int d = 0; d < operand->ndim; d++) {

@@ -37,6 +37,10 @@ bool ls_op_labels_allow(const ls_op_labels *labels, int inputs, int outputs);
 /* The dimension of the operand that is sharded where `label` is, or -1. */
 int ls_operand_dim(const ls_operand_labels *operand, char label);
 
+/* The dimension that has `label` itself, or -1: where another is sharded with it, that one is not.
+ */
+int ls_operand_own_dim(const ls_operand_labels *operand, char label);
+
 /* By how much the operand's shards have gone round on an axis that cuts `label`: the rank at
  * coordinate c has shard c + this. */
 int ls_operand_shift(const ls_operand_labels *operand, char label, const ls_attributes *attributes);

@@ -74,6 +74,13 @@ enum {
   X(GROUPED_DOWN, "grouped_down")                 \
   X(WEIGH, "weigh")                               \
   X(COMBINE, "combine")                           \
+  X(SLOTS, "slots")                               \
+  X(TO_SLOTS, "to_slots")                         \
+  X(ARRIVALS, "arrivals")                         \
+  X(ARRIVE, "arrive")                             \
+  X(LEAVE, "leave")                               \
+  X(FROM_SLOTS, "from_slots")                     \
+  X(LEFT_OUT, "left_out")                         \
   X(ROW_SIGMOID, "row_sigmoid")                   \
   X(ROUTER_LOADS, "router_loads")                 \
   X(ROUTER_LOADS_EACH, "router_loads_each")       \
@@ -117,6 +124,12 @@ enum {
   X(GROUPED_DOWN_DW, "grouped_down_dw")           \
   X(WEIGH_BWD, "weigh_bwd")                       \
   X(COMBINE_BWD, "combine_bwd")                   \
+  X(SLOTS_BWD, "slots_bwd")                       \
+  X(TO_SLOTS_BWD, "to_slots_bwd")                 \
+  X(ARRIVALS_BWD, "arrivals_bwd")                 \
+  X(ARRIVE_BWD, "arrive_bwd")                     \
+  X(LEAVE_BWD, "leave_bwd")                       \
+  X(FROM_SLOTS_BWD, "from_slots_bwd")             \
   X(ROW_SIGMOID_BWD, "row_sigmoid_bwd")           \
   X(ROUTER_LOSS_BWD, "router_loss_bwd")           \
   X(ROUTER_LOSS_EACH_BWD, "router_loss_each_bwd") \
@@ -205,7 +218,7 @@ typedef enum ls_again {
  * asks for this, not for the op. */
 typedef enum ls_duty {
   LS_DUTY_NONE = 0,
-  LS_DUTY_LOSS,    /* output 0 is the loss, summed over tokens, or over pairs */
+  LS_DUTY_LOSS,    /* output 0 is a loss, summed over tokens, or over pairs */
   LS_DUTY_REWARDS, /* outputs are summed over pairs, and told with the loss */
   LS_DUTY_LOADS,   /* output 0 is summed over the step, and told with the loss: tokens by expert */
   LS_DUTY_COUNT,   /* of tokens that have a label, or of pairs: of what the loss is a mean over */
@@ -225,11 +238,14 @@ typedef enum ls_shares {
   LS_SHARES_QUERY_HEADS = 1 << 2, /* the inner tensor axis: the query heads of a KV head */
   LS_SHARES_TOKENS = 1 << 3,      /* tokens of a sequence, and no parameter */
   LS_SHARES_QUERIES = 1 << 4,     /* of attention the queries, each rank with all keys */
-  LS_SHARES_EXPERTS = 1 << 5      /* experts, to which each rank brings the tokens of all */
+  LS_SHARES_EXPERTS = 1 << 5,     /* experts, to which each rank brings the tokens of all */
+  LS_SHARES_SENT = 1 << 6         /* experts, to which ranks send rows of their tokens */
 } ls_shares;
+enum { LS_SHARES_ANY_EXPERTS = LS_SHARES_EXPERTS | LS_SHARES_SENT };
 
 /* A label that may be sharded over axes of some kinds only; '.': on these nothing is, whatever they
- * share out besides. */
+ * share out besides. Where a row has a rule for axes that share out experts, on these it is the
+ * only one. */
 typedef struct ls_label_rule {
   char label;
   ls_shares axes;

@@ -63,8 +63,10 @@ static double orthogonalise_flops(const ls_attributes *attributes, const int64_t
  * b sequences   t queries of one   s keys of one: bt and bs are n, where attention tells them apart
  * x experts   j experts that a token goes to   o routed rows: n x j, those of one expert after
  * those of another; each rank routes its own tokens, so there are as many whatever the routing.
+ * p slots of rows that are sent
  * Grouped products have them as n. Over axes that share out experts each rank routes the tokens of
- * all and has of the routed rows those of its experts, and zeros elsewhere. */
+ * all and has of the routed rows those of its experts, and zeros elsewhere; or, where rows are
+ * sent, these alone, so that rows are cut where experts are. */
 static const ls_op rows[LS_OP_COUNT] = {
     /* table, ids */
     [LS_OP_EMBEDDING] = {.labels = "v c, n -> n c",
@@ -261,10 +263,10 @@ static const ls_op rows[LS_OP_COUNT] = {
                         .again = LS_AGAIN_CHEAP,
                         .indices = "1"},
     /* x, weights[in, out] of one expert after another, expert of each row */
-    [LS_OP_GROUPED_UP] = {.labels = "n k, xk m, n -> n m",
+    [LS_OP_GROUPED_UP] = {.labels = "n~x k, xk m, n~x -> n~x m",
                           .shardable = "m",
                           .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                                   {'x', LS_SHARES_EXPERTS}},
+                                   {'x', LS_SHARES_EXPERTS | LS_SHARES_SENT}},
                           .linear = "0",
                           .masked = "0",
                           .gradients = {{LS_OP_GROUPED_UP_DX, "a12", "0"},
@@ -274,10 +276,10 @@ static const ls_op rows[LS_OP_COUNT] = {
                           .divides = 1u << LS_ATTRIBUTE_experts,
                           .indices = "2"},
     /* x, weights[out, in] likewise, expert of each row */
-    [LS_OP_GROUPED_DOWN] = {.labels = "n k, xm k, n -> n m",
+    [LS_OP_GROUPED_DOWN] = {.labels = "n~x k, xm k, n~x -> n~x m",
                             .shardable = "k",
                             .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                                     {'x', LS_SHARES_EXPERTS}},
+                                     {'x', LS_SHARES_EXPERTS | LS_SHARES_SENT}},
                             .linear = "0",
                             .masked = "0",
                             .gradients = {{LS_OP_GROUPED_DOWN_DX, "a12", "0"},
@@ -301,6 +303,66 @@ static const ls_op rows[LS_OP_COUNT] = {
                        .gradients = {{LS_OP_COMBINE_BWD, "a1", "0"}},
                        .again = LS_AGAIN_MAY,
                        .indices = "1"},
+    /* Rows sent to the ranks of their experts, x/held of them, and back: a rank has p slots for
+     * each of them, and as many come to it from all, of which it makes rows in the order of
+     * experts. So slots are cut by tokens where they are filled, by experts where they arrive.
+     * routed rows, their experts, their weights -> the slot of each choice, expert and weight of
+     * each slot; a slot that no choice has is of no expert: one behind all */
+    [LS_OP_SLOTS] = {.labels = "n j, o~n, o~n -> n j, x/held p~n, x/held p~n",
+                     .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                     .precision = {LS_INDEX, LS_INDEX, LS_ACCUMULATE},
+                     .gradients = {{LS_OP_SLOTS_BWD, "c0A", "2"}},
+                     .divides = 1u << LS_ATTRIBUTE_held,
+                     .indices = "01"},
+    /* x, the slot of each choice -> a copy of the token's row in each, zeros in the others */
+    [LS_OP_TO_SLOTS] = {.labels = "n c, n j -> x/held p~n c",
+                        .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                        .linear = "0",
+                        .gradients = {{LS_OP_TO_SLOTS_BWD, "a1", "0"}},
+                        .again = LS_AGAIN_CHEAP,
+                        .divides = 1u << LS_ATTRIBUTE_held,
+                        .indices = "1"},
+    /* expert of each slot, its weight -> the row of each slot, expert and weight of each row */
+    [LS_OP_ARRIVALS] = {.labels = "x/held p~n, x/held p~n -> x/held p~n, n~x, n~x",
+                        .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
+                                 {'x', LS_SHARES_SENT}},
+                        .precision = {LS_INDEX, LS_INDEX, LS_ACCUMULATE},
+                        .gradients = {{LS_OP_ARRIVALS_BWD, "cA", "1"}},
+                        .divides = 1u << LS_ATTRIBUTE_held,
+                        .indices = "0"},
+    /* slots, the row of each -> rows */
+    [LS_OP_ARRIVE] = {.labels = "x/held p~n c, x/held p~n -> n~x c",
+                      .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
+                               {'x', LS_SHARES_SENT}},
+                      .linear = "0",
+                      .gradients = {{LS_OP_ARRIVE_BWD, "a1", "0"}},
+                      .again = LS_AGAIN_MAY,
+                      .divides = 1u << LS_ATTRIBUTE_held,
+                      .indices = "1"},
+    /* rows, the row of each slot -> slots */
+    [LS_OP_LEAVE] = {.labels = "n~x c, x/held p~n -> x/held p~n c",
+                     .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}, {'x', LS_SHARES_SENT}},
+                     .linear = "0",
+                     .gradients = {{LS_OP_LEAVE_BWD, "a1", "0"}},
+                     .again = LS_AGAIN_MAY,
+                     .divides = 1u << LS_ATTRIBUTE_held,
+                     .indices = "1"},
+    /* slots, the slot of each choice -> the sum of each token's */
+    [LS_OP_FROM_SLOTS] = {.labels = "x/held p~n c, n j -> n c",
+                          .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                          .linear = "0",
+                          .gradients = {{LS_OP_FROM_SLOTS_BWD, "a1", "0"}},
+                          .again = LS_AGAIN_MAY,
+                          .divides = 1u << LS_ATTRIBUTE_held,
+                          .indices = "1"},
+    /* experts of routed rows -> infinity where more are for one rank than it has slots for, else 0:
+     * a loss of which no update is made */
+    [LS_OP_LEFT_OUT] = {.labels = "o~n -> 1",
+                        .duty = LS_DUTY_LOSS,
+                        .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                        .precision = {LS_DOUBLE},
+                        .divides = 1u << LS_ATTRIBUTE_held,
+                        .indices = "0"},
     /* x of one column -> its sigmoid, a number for each row */
     [LS_OP_ROW_SIGMOID] = {.labels = "n 1 -> n",
                            .shardable = "n",
@@ -525,20 +587,20 @@ static const ls_op rows[LS_OP_COUNT] = {
                             .linear = "0",
                             .indices = "1"},
     /* dy, weights, expert of each row */
-    [LS_OP_GROUPED_UP_DX] = {.labels = "n m, xk m, n -> n k",
+    [LS_OP_GROUPED_UP_DX] = {.labels = "n~x m, xk m, n~x -> n~x k",
                              .shardable = "m",
                              .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                                      {'x', LS_SHARES_EXPERTS}},
+                                      {'x', LS_SHARES_EXPERTS | LS_SHARES_SENT}},
                              .linear = "0",
                              .masked = "0",
                              .product = 1,
                              .divides = 1u << LS_ATTRIBUTE_experts,
                              .indices = "2"},
     /* x, dy, expert of each row */
-    [LS_OP_GROUPED_UP_DW] = {.labels = "n k, n m, n -> xk m",
+    [LS_OP_GROUPED_UP_DW] = {.labels = "n~x k, n~x m, n~x -> xk m",
                              .shardable = "m",
                              .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                                      {'x', LS_SHARES_EXPERTS}},
+                                      {'x', LS_SHARES_EXPERTS | LS_SHARES_SENT}},
                              .linear = "1",
                              .masked = "01",
                              .precision = {LS_ACCUMULATE},
@@ -546,20 +608,20 @@ static const ls_op rows[LS_OP_COUNT] = {
                              .divides = 1u << LS_ATTRIBUTE_experts,
                              .indices = "2"},
     /* dy, weights, expert of each row */
-    [LS_OP_GROUPED_DOWN_DX] = {.labels = "n m, xm k, n -> n k",
+    [LS_OP_GROUPED_DOWN_DX] = {.labels = "n~x m, xm k, n~x -> n~x k",
                                .shardable = "k",
                                .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                                        {'x', LS_SHARES_EXPERTS}},
+                                        {'x', LS_SHARES_EXPERTS | LS_SHARES_SENT}},
                                .linear = "0",
                                .masked = "0",
                                .product = 2,
                                .divides = 1u << LS_ATTRIBUTE_experts,
                                .indices = "2"},
     /* dy, x, expert of each row */
-    [LS_OP_GROUPED_DOWN_DW] = {.labels = "n m, n k, n -> xm k",
+    [LS_OP_GROUPED_DOWN_DW] = {.labels = "n~x m, n~x k, n~x -> xm k",
                                .shardable = "k",
                                .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                                        {'x', LS_SHARES_EXPERTS}},
+                                        {'x', LS_SHARES_EXPERTS | LS_SHARES_SENT}},
                                .linear = "0",
                                .masked = "01",
                                .precision = {LS_ACCUMULATE},
@@ -578,6 +640,47 @@ static const ls_op rows[LS_OP_COUNT] = {
                                     {'.', LS_SHARES_EXPERTS}},
                            .linear = "0",
                            .indices = "1"},
+    /* dweights of slots, routed rows, the slot of each choice -> dweights of routed rows */
+    [LS_OP_SLOTS_BWD] = {.labels = "x/held p~n, n j, n j -> o~n",
+                         .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                         .linear = "0",
+                         .precision = {LS_ACCUMULATE},
+                         .divides = 1u << LS_ATTRIBUTE_held,
+                         .indices = "12"},
+    /* dslots, the slot of each choice */
+    [LS_OP_TO_SLOTS_BWD] = {.labels = "x/held p~n c, n j -> n c",
+                            .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                            .linear = "0",
+                            .divides = 1u << LS_ATTRIBUTE_held,
+                            .indices = "1"},
+    /* dweights of rows, the row of each slot */
+    [LS_OP_ARRIVALS_BWD] = {.labels = "n~x, x/held p~n -> x/held p~n",
+                            .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
+                                     {'x', LS_SHARES_SENT}},
+                            .linear = "0",
+                            .precision = {LS_ACCUMULATE},
+                            .divides = 1u << LS_ATTRIBUTE_held,
+                            .indices = "1"},
+    /* drows, the row of each slot */
+    [LS_OP_ARRIVE_BWD] = {.labels = "n~x c, x/held p~n -> x/held p~n c",
+                          .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
+                                   {'x', LS_SHARES_SENT}},
+                          .linear = "0",
+                          .divides = 1u << LS_ATTRIBUTE_held,
+                          .indices = "1"},
+    /* dslots, the row of each slot */
+    [LS_OP_LEAVE_BWD] = {.labels = "x/held p~n c, x/held p~n -> n~x c",
+                         .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
+                                  {'x', LS_SHARES_SENT}},
+                         .linear = "0",
+                         .divides = 1u << LS_ATTRIBUTE_held,
+                         .indices = "1"},
+    /* dy, the slot of each choice */
+    [LS_OP_FROM_SLOTS_BWD] = {.labels = "n c, n j -> x/held p~n c",
+                              .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                              .linear = "0",
+                              .divides = 1u << LS_ATTRIBUTE_held,
+                              .indices = "1"},
     /* dnumber, x */
     [LS_OP_ROW_SIGMOID_BWD] = {.labels = "n, n 1 -> n 1", .shardable = "n", .linear = "0"},
     /* logits, labels, loads, scale -> dlogits */
@@ -682,80 +785,4 @@ const ls_op *ls_op_row(ls_op_kind kind) {
 
 const char *ls_op_name(ls_op_kind kind) {
   return names[kind];
-}
-
-bool ls_op_may_shard(const ls_op *row, char label, ls_shares axis) {
-  if (row->shardable && strchr(row->shardable, label)) return true;
-  for (int r = 0; r < LS_MAX_LABEL_RULES; r++)
-    if (row->only[r].label == label && (row->only[r].axes & axis)) return true;
-  return false;
-}
-
-bool ls_op_takes_rows(const ls_op *row) {
-  return row->shardable && strchr(row->shardable, 'n');
-}
-
-bool ls_op_reads_whole(const ls_op *row, int input) {
-  return row->whole && strchr(row->whole, '0' + input);
-}
-
-bool ls_op_reads_indices(const ls_op *row, int input) {
-  return row->indices && strchr(row->indices, '0' + input);
-}
-
-bool ls_op_reads_blocks(const ls_op *row, int input) {
-  return row->blocks && strchr(row->blocks, '0' + input);
-}
-
-int ls_op_passes(const ls_op *row, int input) {
-  int output = 0;
-  for (const char *of = row->passes; of && *of; of++) {
-    if (*of == ',') output++;
-    if (*of == '0' + input) return output;
-  }
-  return -1;
-}
-
-bool ls_op_gives_gradient(ls_op_kind kind, int input) {
-  const ls_op *row = ls_op_row(kind);
-  if (ls_op_passes(row, input) >= 0) return true;
-  for (int r = 0; r < LS_MAX_GRADIENT_RULES; r++)
-    if (row->gradients[r].in && strchr(row->gradients[r].out, '0' + input)) return true;
-  return false;
-}
-
-ls_op_kind ls_op_find(const char *name) {
-  ls_op_kind kind = 0;
-  while (kind < LS_OP_COUNT && strcmp(names[kind], name) != 0) kind++;
-  return kind;
-}
-
-bool ls_op_set_equal(const ls_op_set *a, const ls_op_set *b) {
-  return memcmp(a, b, sizeof *a) == 0;
-}
-
-bool ls_op_set_is_empty(const ls_op_set *set) {
-  return ls_op_set_equal(set, &(ls_op_set){{false}});
-}
-
-ls_op_set ls_op_set_cheap(void) {
-  ls_op_set set;
-  for (int k = 0; k < LS_OP_COUNT; k++) set.has[k] = rows[k].again == LS_AGAIN_CHEAP;
-  return set;
-}
-
-bool ls_op_has_divisors(ls_op_kind kind, const ls_attributes *attributes) {
-  for (int f = 0; f < LS_ATTRIBUTE_COUNT; f++)
-    if ((rows[kind].divides >> f & 1) && ls_attribute_get(attributes, f) <= 0) return false;
-  return true;
-}
-
-double ls_op_flops(ls_op_kind kind, const ls_attributes *attributes, const int64_t *first,
-                   const int64_t *second) {
-  const ls_op *row = ls_op_row(kind);
-  const bool stacked = row->product == 1 && row->divides >> LS_ATTRIBUTE_experts & 1;
-  if (row->product)
-    return 2 * (double)first[0] * (double)first[1] * (double)second[row->product - 1] /
-           (double)(stacked ? attributes->experts : 1);
-  return row->flops ? row->flops(attributes, first, second) : 0;
 }

@@ -37,6 +37,14 @@ int ls_layout_shards(const ls_layout *layout) {
   return layout->dp_shard;
 }
 
+int ls_layout_senders(const ls_layout *layout) {
+  return layout->exchange == LS_EXCHANGE_ALL_TO_ALL && layout->ep > 1 ? layout->ep : 0;
+}
+
+int ls_layout_token_ranks(const ls_layout *layout) {
+  return ls_layout_data_ranks(layout) * layout->cp;
+}
+
 int ls_layout_turns(const ls_layout *layout) {
   return layout->cp > 1 && layout->context == LS_CONTEXT_RING ? layout->cp : 0;
 }
@@ -112,7 +120,10 @@ const char *ls_layout_print(ls_arena *arena, const ls_layout *layout) {
   const char *context = "";
   if (layout->cp > 1)
     context = ls_arena_printf(arena, "cp %d%s, ", layout->cp, kinds[layout->context]);
-  const char *experts = layout->ep > 1 ? ls_arena_printf(arena, "ep %d, ", layout->ep) : "";
+  const char *experts = "";
+  if (layout->ep > 1)
+    experts = ls_arena_printf(arena, "ep %d%s, ", layout->ep,
+                              ls_layout_senders(layout) ? " (all-to-all)" : "");
   return ls_arena_printf(arena, "%sdp_replicate %d, dp_shard %d, %stp %d, %s%s%s", pipeline,
                          layout->dp_replicate, layout->dp_shard, context, layout->tp, experts,
                          ls_zero_name(layout->zero), print_offload(arena, &layout->offload));

@@ -22,6 +22,15 @@ typedef enum ls_context {
   LS_CONTEXT_COUNT
 } ls_context;
 
+/* How tokens come to experts of other ranks, with ep > 1; in the order of the words of
+ * experts.exchange. */
+typedef enum ls_expert_exchange {
+  LS_EXCHANGE_AUTO = 0, /* the first */
+  LS_EXCHANGE_GATHER,   /* each rank gathers the tokens of all, and does the rows of its experts */
+  LS_EXCHANGE_ALL_TO_ALL, /* rows go to the rank of their expert, in slots, and back */
+  LS_EXCHANGE_COUNT
+} ls_expert_exchange;
+
 /* In the order of the words of optimizer.name; what each is, is its row (ir/state.h). */
 typedef enum ls_optimizer_kind {
   LS_OPTIMIZER_ADAMW = 0,
@@ -75,7 +84,12 @@ typedef struct ls_offload {
 /* What a user lays out: sizes of the mesh and the choices of strategy. */
 typedef struct ls_layout {
   int pp, dp_replicate, dp_shard, cp, tp;
-  int ep;                     /* ranks of dp_shard x cp that share out experts */
+  int ep; /* ranks of dp_shard x cp that share out experts */
+  ls_expert_exchange exchange;
+  /* all-to-all: slots of a rank for each other one, in hundredths of the rows that an even routing
+   * sends there; 0: for all that there may be. A step that needs more is void, and made again with
+   * `expert_again` in its place. */
+  int64_t expert_bound, expert_again;
   const struct ls_mesh *mesh; /* other axes of the same products; NULL: the usual. Not owned */
   const char *schedule;       /* of the pipeline: a row's name, or that of a CSV; NULL: 1f1b */
   const char *csv;            /* its text, which is not saved; NULL: a row */
@@ -120,6 +134,13 @@ int ls_layout_ranks(const ls_layout *layout);
 int ls_layout_data_ranks(const ls_layout *layout);
 int ls_layout_shards(const ls_layout *layout);
 void ls_layout_set_data_ranks(ls_layout *layout, int replicas, int shards);
+
+/* Ranks that send each other rows of tokens, for their experts; 0: each gathers the tokens of all.
+ */
+int ls_layout_senders(const ls_layout *layout);
+
+/* Ranks that tokens are shared out over. */
+int ls_layout_token_ranks(const ls_layout *layout);
 
 /* Blocks of keys of a ring; 0: attention has all keys at once. */
 int ls_layout_turns(const ls_layout *layout);

@@ -73,7 +73,7 @@ ls_axes ls_mesh_context(const ls_mesh *mesh) {
 ls_axes ls_mesh_experts(const ls_mesh *mesh) {
   ls_axes axes = 0;
   for (int a = 0; a < mesh->count; a++)
-    if (mesh->axes[a].shares & LS_SHARES_EXPERTS) axes |= 1u << a;
+    if (mesh->axes[a].shares & LS_SHARES_ANY_EXPERTS) axes |= 1u << a;
   return axes;
 }
 

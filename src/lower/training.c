@@ -12,6 +12,9 @@ static ls_status build_graph(ls_arena *arena, const ls_training *training, const
       .documents = training->documents,
       .places = layout->cp > 1,
       .turns = ls_layout_turns(layout),
+      .expert_ranks = ls_layout_senders(layout),
+      .token_ranks = ls_layout_token_ranks(layout),
+      .expert_bound = layout->expert_bound,
       .pairs = training->pairs,
       .teacher = training->teacher};
   LS_TRY(ls_model_build(arena, training->model, &options, graph, error));
@@ -113,18 +116,62 @@ static void size_beside(ls_arena *arena, const ls_device_facts *facts, ls_compil
   compiled->groups = LS_NEW_ARRAY(arena, int, stages);
   for (int s = 0; s < stages; s++) {
     const ls_program *programs[LS_COMPILED_PROGRAMS];
-    for (int p = 0; p < LS_COMPILED_PROGRAMS; p++) {
+    for (int p = 0; p < compiled->count; p++) {
       programs[p] = compiled->stages[p][s];
       const int64_t bytes = workspace_of(facts, programs[p]);
       if (bytes > compiled->workspace[s]) compiled->workspace[s] = bytes;
     }
-    compiled->groups[s] = ls_programs_groups(programs, LS_COMPILED_PROGRAMS);
-    compiled->overhead[s] = overhead_of(facts, programs, LS_COMPILED_PROGRAMS);
+    compiled->groups[s] = ls_programs_groups(programs, compiled->count);
+    compiled->overhead[s] = overhead_of(facts, programs, compiled->count);
   }
 }
 
 const ls_graph *ls_compiled_graph(const ls_compiled *compiled, int program) {
-  return program == LS_COMPILED_EVALUATE ? compiled->forward : compiled->graph;
+  const ls_graph *graphs[LS_COMPILED_PROGRAMS] = {compiled->graph, compiled->forward,
+                                                  compiled->graph_again, compiled->forward_again};
+  return graphs[program];
+}
+
+/* Whether rows for experts may find no slot. */
+static bool may_leave_out(const ls_graph *graph) {
+  for (int n = 0; n < graph->nodes.count; n++)
+    if (graph->nodes.items[n].kind == LS_OP_LEFT_OUT) return true;
+  return false;
+}
+
+/* The layout of what is made again: more slots, for which all that can be is made again too. */
+static ls_layout layout_again(const ls_layout *layout) {
+  ls_layout made = *layout;
+  made.expert_bound = layout->expert_again;
+  made.recompute = (ls_op_set)LS_EVERY_OP;
+  made.recompute_layers = 1;
+  made.recompute_of = NULL;
+  made.recompute_of_count = 0;
+  return made;
+}
+
+static ls_status compile_step_again(ls_arena *arena, const ls_training *training,
+                                    ls_compiled *compiled, ls_error *error) {
+  const ls_layout layout = layout_again(&compiled->layout);
+  compiled->count = LS_COMPILED_PROGRAMS;
+  LS_TRY(build_graph(arena, training, &layout, LS_MODEL_TRAIN, &compiled->graph_again, error));
+  ls_graph_backward(compiled->graph_again);
+  return compile_stages(compiled->graph_again, &layout, LS_PROGRAM_STEP,
+                        &compiled->stages[LS_COMPILED_STEP_AGAIN], error);
+}
+
+static ls_status compile_evaluation_again(ls_arena *arena, const ls_training *training,
+                                          const ls_layout *layout, ls_compiled *compiled,
+                                          ls_error *error) {
+  const ls_layout made = layout_again(layout);
+  LS_TRY(build_graph(arena, training, &made, LS_MODEL_FORWARD, &compiled->forward_again, error));
+  LS_TRY(compile_stages(compiled->forward_again, &made, LS_PROGRAM_FORWARD,
+                        &compiled->stages[LS_COMPILED_EVALUATE_AGAIN], error));
+  if (!training->evaluates) return LS_OK;
+  compiled->count = LS_COMPILED_PROGRAMS;
+  compiled->graph_again = compiled->forward_again;
+  compiled->stages[LS_COMPILED_STEP_AGAIN] = compiled->stages[LS_COMPILED_EVALUATE_AGAIN];
+  return LS_OK;
 }
 
 /* Evaluation and the step have the same parameters. */
@@ -134,6 +181,8 @@ static ls_status compile_evaluation(ls_arena *arena, const ls_training *training
   LS_TRY(build_graph(arena, training, layout, LS_MODEL_FORWARD, &compiled->forward, error));
   LS_TRY(compile_stages(compiled->forward, layout, LS_PROGRAM_FORWARD,
                         &compiled->stages[LS_COMPILED_EVALUATE], error));
+  if (may_leave_out(compiled->forward))
+    LS_TRY(compile_evaluation_again(arena, training, layout, compiled, error));
   if (training->evaluates)
     compiled->stages[LS_COMPILED_STEP] = compiled->stages[LS_COMPILED_EVALUATE];
   size_beside(arena, facts, compiled);
@@ -143,9 +192,12 @@ static ls_status compile_evaluation(ls_arena *arena, const ls_training *training
 ls_status ls_compile_programs(ls_arena *arena, const ls_training *training,
                               const ls_device_facts *facts, ls_compiled *compiled,
                               ls_error *error) {
+  compiled->count = LS_COMPILED_STEP_AGAIN;
   if (!training->evaluates)
     LS_TRY(compile_stages(compiled->graph, &compiled->layout, LS_PROGRAM_STEP,
                           &compiled->stages[LS_COMPILED_STEP], error));
+  if (!training->evaluates && may_leave_out(compiled->graph))
+    LS_TRY(compile_step_again(arena, training, compiled, error));
   LS_TRY(compile_evaluation(arena, training, &compiled->layout, facts, compiled, error));
   return ls_program_check_alignment(facts, compiled->stages[LS_COMPILED_STEP][0], error);
 }

@@ -29,13 +29,22 @@ typedef struct ls_training {
   int64_t budget; /* bytes of a device that recomputation is chosen to fit; 0: as the layout says */
 } ls_training;
 
-/* Programs of a training, by number. */
-enum { LS_COMPILED_STEP = 0, LS_COMPILED_EVALUATE, LS_COMPILED_PROGRAMS };
+/* Programs of a training, by number. Where rows for experts may find no slot, there are two more:
+ * what such a step, or a microbatch of an evaluation, is made again by. */
+enum {
+  LS_COMPILED_STEP = 0,
+  LS_COMPILED_EVALUATE,
+  LS_COMPILED_STEP_AGAIN,
+  LS_COMPILED_EVALUATE_AGAIN,
+  LS_COMPILED_PROGRAMS
+};
 
 typedef struct ls_compiled {
   ls_layout layout;                                /* with the recomputation that was chosen */
   ls_graph *graph;                                 /* of the step, with its backward part */
   ls_graph *forward;                               /* of the evaluation, which drops nothing */
+  ls_graph *graph_again, *forward_again;           /* likewise, with more slots; NULL: none */
+  int count;                                       /* programs there are: two, or all */
   const ls_program **stages[LS_COMPILED_PROGRAMS]; /* [pp] programs of each stage */
   int64_t *workspace; /* [pp] bytes that kernels of a device need beside its arena */
   int64_t *overhead;  /* [pp] and those that it has taken before */

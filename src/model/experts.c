@@ -49,8 +49,44 @@ void ls_builder_balance(ls_builder *builder) {
                          choice_of(builder).sigmoid, scale, config->balance.z);
 }
 
+/* Whether rows are sent. A layout whose ranks share out neither is refused where its mesh is made.
+ */
+static bool sends(const ls_builder *builder) {
+  const ls_build_options *options = builder->options;
+  return options->expert_ranks > 0 && builder->config->experts % options->expert_ranks == 0 &&
+         options->token_ranks > 0 && options->tokens % options->token_ranks == 0;
+}
+
+/* As many rows as one rank's tokens may have for the experts of another, or a bound below: then
+ * *bounded. */
+static ls_row_sending sending_of(const ls_builder *builder, bool *bounded) {
+  const ls_build_options *options = builder->options;
+  const ls_model_config *config = builder->config;
+  const int64_t chosen = config->experts_per_token, held = config->experts / options->expert_ranks;
+  const int64_t tokens = options->tokens / options->token_ranks;
+  const int64_t even = 100 * options->expert_ranks; /* of which an even routing sends one there */
+  const int64_t bound = (tokens * chosen * options->expert_bound + even - 1) / even;
+  ls_row_sending sending = {.ranks = options->expert_ranks,
+                            .senders = options->token_ranks,
+                            .slots = tokens * (chosen < held ? chosen : held)};
+  *bounded = bound > 0 && bound < sending.slots;
+  if (*bounded) sending.slots = bound;
+  return sending;
+}
+
 /* Weights are given before the last product, which then is linear in all that is still to be summed
  * over ranks, and so that what it makes need not be kept. */
+static ls_tensor_id multiply(ls_builder *builder, ls_tensor_id rows, const ls_tensor_id weights[3],
+                             const ls_routing *routing) {
+  const ls_model_config *config = builder->config;
+  ls_graph *graph = builder->graph;
+  const ls_tensor_id gate = ls_graph_grouped_up(graph, rows, weights[0], routing);
+  const ls_tensor_id up = ls_graph_grouped_up(graph, rows, weights[1], routing);
+  const ls_tensor_id y = ls_graph_swiglu(graph, gate, up, config->activation);
+  const ls_tensor_id weighed = ls_graph_weigh(graph, y, routing);
+  return ls_graph_grouped_down(graph, weighed, weights[2], config->experts, routing);
+}
+
 static ls_tensor_id routed(ls_builder *builder, ls_tensor_id x) {
   const ls_model_config *config = builder->config;
   ls_graph *graph = builder->graph;
@@ -69,14 +105,17 @@ static ls_tensor_id routed(ls_builder *builder, ls_tensor_id x) {
   for (int i = 0; i < 3; i++)
     weights[i] = ls_builder_weight(builder, names[i], rows, ls_model_expert_width(config),
                                    LS_TP_EXPERTS, deviation);
-  const ls_tensor_id spread = ls_graph_dispatch(graph, x, &routing);
-  const ls_tensor_id gate = ls_graph_grouped_up(graph, spread, weights[0], &routing);
-  const ls_tensor_id up = ls_graph_grouped_up(graph, spread, weights[1], &routing);
-  const ls_tensor_id y = ls_graph_swiglu(graph, gate, up, config->activation);
-  const ls_tensor_id weighed = ls_graph_weigh(graph, y, &routing);
-  return ls_graph_combine(
-      graph, ls_graph_grouped_down(graph, weighed, weights[2], config->experts, &routing),
-      &routing);
+  if (!sends(builder)) {
+    const ls_tensor_id spread = ls_graph_dispatch(graph, x, &routing);
+    return ls_graph_combine(graph, multiply(builder, spread, weights, &routing), &routing);
+  }
+  bool bounded;
+  const ls_row_sending sending = sending_of(builder, &bounded);
+  if (bounded) ls_graph_left_out(graph, &routing, &sending, config->experts);
+  const ls_routing slots = ls_graph_slots(graph, &routing, &sending, config->experts);
+  const ls_routing arrivals = ls_graph_arrivals(graph, &slots);
+  const ls_tensor_id sent = ls_graph_sent(graph, x, &slots, &arrivals);
+  return ls_graph_returned(graph, multiply(builder, sent, weights, &arrivals), &slots, &arrivals);
 }
 
 static ls_tensor_id shared(ls_builder *builder, ls_tensor_id x) {

@@ -86,10 +86,10 @@ static void measure_memory(const ls_plan_problem *problem, const ls_compiled *co
                            ls_plan_row *row) {
   for (int s = 0; s < compiled->layout.pp; s++) {
     const ls_program *programs[LS_COMPILED_PROGRAMS];
-    for (int p = 0; p < LS_COMPILED_PROGRAMS; p++) programs[p] = compiled->stages[p][s];
-    const int64_t bytes = ls_rank_bytes_needed(programs, LS_COMPILED_PROGRAMS, LS_TIER_DEVICE) +
+    for (int p = 0; p < compiled->count; p++) programs[p] = compiled->stages[p][s];
+    const int64_t bytes = ls_rank_bytes_needed(programs, compiled->count, LS_TIER_DEVICE) +
                           compiled->workspace[s] + compiled->overhead[s];
-    const int64_t away = ls_rank_bytes_needed(programs, LS_COMPILED_PROGRAMS, LS_TIER_HOST);
+    const int64_t away = ls_rank_bytes_needed(programs, compiled->count, LS_TIER_HOST);
     if (away > row->host_bytes) row->host_bytes = away;
     if (bytes <= row->bytes) continue;
     row->bytes = bytes;
@@ -138,11 +138,12 @@ static ls_status prove(ls_arena *arena, const ls_plan_problem *problem, const ls
   ls_compiled compiled;
   const ls_training training = training_of(problem);
   LS_TRY(ls_compile(arena, &training, &row->layout, problem->facts, &compiled, error));
-  for (int p = 0; p < LS_COMPILED_PROGRAMS; p++)
+  for (int p = 0; p < compiled.count; p++)
     LS_TRY(ls_check_on(problem->facts->queues, ls_compiled_graph(&compiled, p), &compiled.layout,
                        compiled.stages[p], NULL, error));
-  LS_TRY(ls_check_shared(compiled.stages[LS_COMPILED_STEP], compiled.stages[LS_COMPILED_EVALUATE],
-                         compiled.layout.pp, error));
+  for (int p = 1; p < compiled.count; p++)
+    LS_TRY(ls_check_shared(compiled.stages[LS_COMPILED_STEP], compiled.stages[p],
+                           compiled.layout.pp, error));
   ls_saving_report report = {0};
   return ls_prove_saving(training.model, compiled.graph, compiled.stages[LS_COMPILED_STEP],
                          compiled.layout.pp, &report, error);

@@ -77,6 +77,13 @@ static ls_status copy_run(const ls_rank *rank, char *place, ls_dtype kept, int64
   return LS_OK;
 }
 
+/* Which of the rank's programs it is: of gradients each has its own place. */
+static int number_of(const ls_rank *rank, const ls_program *program) {
+  for (int p = 1; p < LS_MAX_PROGRAMS; p++)
+    if (ls_rank_program(rank, p) == program) return p;
+  return 0;
+}
+
 /* What of `asked` the range has. */
 static ls_status copy(const ls_rank *rank, const ls_program *program, const ls_state_range *range,
                       const ls_box *asked, const window *with, bool writes, ls_error *error) {
@@ -87,7 +94,7 @@ static ls_status copy(const ls_rank *rank, const ls_program *program, const ls_s
   const bool joined = box.columns == range->stride && box.columns == with->stride;
   const int64_t element =
       (int64_t)ls_dtype_bytes(with->dtype) * ls_dtype_numbers(kept) / ls_dtype_numbers(with->dtype);
-  char *base = ls_rank_group_address(rank, 0, range->value) + range->offset;
+  char *base = ls_rank_group_address(rank, number_of(rank, program), range->value) + range->offset;
   for (int64_t row = box.row; row < box.row + box.rows; row++) {
     char *place =
         base + ((row - range->box.row) * range->stride + box.column - range->box.column) * bytes;

@@ -89,7 +89,7 @@ static ls_status put_draws(const ls_inputs *inputs, ls_rank *rank, int program, 
 ls_status ls_inputs_fill(const ls_inputs *inputs, ls_rank *rank, int program, int microbatch,
                          int64_t step, ls_error *error) {
   const ls_program *from = ls_rank_program(rank, program);
-  const int slot = program == LS_SESSION_STEP ? microbatch : 0;
+  const int slot = from->kind == LS_PROGRAM_STEP ? microbatch : 0;
   const ls_view ids = ls_rank_shape(rank, program, from->ids);
   const int64_t count = ids.valid[0];
   int32_t *staging = ls_rank_staging(rank);

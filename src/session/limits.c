@@ -116,7 +116,7 @@ static ls_status check_program(const ls_session *session, const ls_program *prog
 }
 
 ls_status ls_session_check_programs(const ls_session *session, ls_error *error) {
-  for (int p = 0; p < LS_SESSION_PROGRAMS; p++)
+  for (int p = 0; p < session->compiled.count; p++)
     for (int s = 0; s < session->layout.pp; s++)
       LS_TRY(check_program(session, session->stages[p][s], error));
   return LS_OK;

@@ -29,9 +29,10 @@ static ls_status fail_program(const char *name, ls_status status, const ls_error
 }
 
 ls_status ls_session_prove(const ls_session *session, ls_session_proof *proof, ls_error *error) {
-  static const char *const names[LS_SESSION_PROGRAMS] = {"step", "evaluation"};
+  static const char *const names[LS_SESSION_PROGRAMS] = {"step", "evaluation", "step made again",
+                                                         "evaluation made again"};
   const double begin = ls_now_s();
-  for (int p = 0; p < LS_SESSION_PROGRAMS; p++) {
+  for (int p = 0; p < session->compiled.count; p++) {
     ls_error found = {0};
     const ls_graph *graph = ls_compiled_graph(&session->compiled, p);
     const ls_status status = ls_check_on(session->device.facts.queues, graph, &session->layout,
@@ -46,12 +47,13 @@ ls_status ls_session_prove(const ls_session *session, ls_session_proof *proof, l
           &found, error));
   }
   ls_error found = {0};
-  ls_status status =
-      ls_check_shared(session->stages[LS_SESSION_STEP], session->stages[LS_SESSION_EVALUATE],
-                      session->layout.pp, &found);
-  if (status != LS_OK)
-    return ls_fail(error, status, "step and evaluation do not fit: %s", found.text);
-  found = (ls_error){0};
+  ls_status status = LS_OK;
+  for (int p = 1; p < session->compiled.count; p++) {
+    status = ls_check_shared(session->stages[LS_SESSION_STEP], session->stages[p],
+                             session->layout.pp, &found);
+    if (status != LS_OK)
+      return ls_fail(error, status, "step and %s do not fit: %s", names[p], found.text);
+  }
   status = ls_prove_saving(&session->config, session->graph, session->stages[LS_SESSION_STEP],
                            session->layout.pp, &proof->saving, &found);
   if (status != LS_OK) return ls_fail(error, status, "saving or loading is wrong: %s", found.text);

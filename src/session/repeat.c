@@ -89,6 +89,7 @@ static ls_status repeat(repeating *of, ls_rank *rank, ls_error *error) {
   const ls_inputs inputs = {.take = take_tokens, .context = of};
   ls_steps driver = ls_steps_of(rank, &inputs, rate_at, of);
   driver.policy = LS_STEPS_SKIP;
+  driver.again = ls_session_step_again(of->session);
   while (driver.step - driver.scale.skipped < steps) {
     ls_arena *scratch = ls_arena_create();
     const ls_status status = repeat_step(of, &driver, scratch, error);

@@ -1,6 +1,7 @@
 #include "session/session.h"
 #include "session/balance.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -71,6 +72,10 @@ _Static_assert((int)LS_RUN_CONTEXT_RING == (int)LS_CONTEXT_RING &&
                    (int)LS_RUN_CONTEXT_ULYSSES == (int)LS_CONTEXT_ULYSSES,
                "context lists the kinds in order");
 
+_Static_assert((int)LS_RUN_EXCHANGE_GATHER == (int)LS_EXCHANGE_GATHER &&
+                   (int)LS_RUN_EXCHANGE_ALL_TO_ALL == (int)LS_EXCHANGE_ALL_TO_ALL,
+               "experts.exchange lists the kinds in order");
+
 static double momentum_of(const ls_run_file *run) {
   if (run->optimizer.momentum >= 0) return run->optimizer.momentum;
   return run->optimizer.name == LS_RUN_MUON ? 0.95 : 0.9;
@@ -84,6 +89,9 @@ static ls_layout make_layout(ls_run_file *run, const ls_device_facts *device) {
       .post_validation = run->post_validation,
       .context = (ls_context)run->context,
       .ep = (int)run->mesh.ep,
+      .exchange = (ls_expert_exchange)run->experts.exchange,
+      .expert_bound = llround(100 * run->experts.bound),
+      .expert_again = llround(100 * run->experts.again),
       .zero = (int)run->zero,
       .sequence_parallel = run->sequence_parallel && run->mesh.tp > 1,
       .microbatches = (int)run->train.microbatches,
@@ -343,7 +351,7 @@ static ls_status compile_graph(ls_session *session, ls_error *error) {
 }
 
 static void take_programs(ls_session *session) {
-  for (int p = 0; p < LS_SESSION_PROGRAMS; p++) {
+  for (int p = 0; p < session->compiled.count; p++) {
     session->stages[p] = session->compiled.stages[p];
     session->programs[p] = session->stages[p][0];
   }
@@ -352,9 +360,13 @@ static void take_programs(ls_session *session) {
   session->groups = session->compiled.groups;
 }
 
+int ls_session_step_again(const ls_session *session) {
+  return session->compiled.count > LS_SESSION_STEP_AGAIN ? LS_SESSION_STEP_AGAIN : 0;
+}
+
 static void programs_of(const ls_session *session, int stage,
                         const ls_program *programs[LS_SESSION_PROGRAMS]) {
-  for (int p = 0; p < LS_SESSION_PROGRAMS; p++) programs[p] = session->stages[p][stage];
+  for (int p = 0; p < session->compiled.count; p++) programs[p] = session->stages[p][stage];
 }
 
 static ls_status compile(ls_session *session, ls_error *error) {
@@ -379,7 +391,7 @@ static int64_t most_of_stages(const ls_session *session, ls_tier tier, bool besi
   for (int s = 0; s < session->layout.pp; s++) {
     const ls_program *programs[LS_SESSION_PROGRAMS];
     programs_of(session, s, programs);
-    int64_t needed = ls_rank_bytes_needed(programs, LS_SESSION_PROGRAMS, tier);
+    int64_t needed = ls_rank_bytes_needed(programs, session->compiled.count, tier);
     if (beside) needed += session->workspace[s] + session->overhead[s];
     if (needed <= most) continue;
     most = needed;
@@ -425,8 +437,8 @@ int64_t ls_session_stage_bytes(const ls_session *session, int stage) {
   const ls_program *programs[LS_SESSION_PROGRAMS];
   programs_of(session, stage, programs);
   return session->workspace[stage] + session->overhead[stage] +
-         ls_rank_bytes_needed(programs, LS_SESSION_PROGRAMS, LS_TIER_DEVICE) +
-         ls_rank_bytes_needed(programs, LS_SESSION_PROGRAMS, LS_TIER_HOST);
+         ls_rank_bytes_needed(programs, session->compiled.count, LS_TIER_DEVICE) +
+         ls_rank_bytes_needed(programs, session->compiled.count, LS_TIER_HOST);
 }
 
 static int choose_threads(const ls_run_file *run, int ranks_sharing_cores) {
@@ -653,7 +665,7 @@ ls_status ls_session_rank(const ls_session *session, ls_comm *comm, ls_rank **ra
   const ls_mesh *mesh = &session->programs[LS_SESSION_STEP]->mesh;
   const ls_program *programs[LS_SESSION_PROGRAMS];
   programs_of(session, ls_mesh_stage(mesh, ls_comm_rank(comm)), programs);
-  const ls_rank_options options = rank_options(session, programs, LS_SESSION_PROGRAMS);
+  const ls_rank_options options = rank_options(session, programs, session->compiled.count);
   return ls_rank_create(comm, &options, rank, error);
 }
 

@@ -23,6 +23,8 @@
 enum {
   LS_SESSION_STEP = LS_COMPILED_STEP,
   LS_SESSION_EVALUATE = LS_COMPILED_EVALUATE,
+  LS_SESSION_STEP_AGAIN = LS_COMPILED_STEP_AGAIN,         /* these two where rows for experts */
+  LS_SESSION_EVALUATE_AGAIN = LS_COMPILED_EVALUATE_AGAIN, /* may find no slot */
   LS_SESSION_PROGRAMS = LS_COMPILED_PROGRAMS
 };
 
@@ -41,7 +43,7 @@ typedef struct ls_session {
   ls_compiled compiled;
   /* What of it is asked for most. */
   ls_graph *graph;                                 /* of the step, with its backward part */
-  const ls_program **stages[LS_SESSION_PROGRAMS];  /* [pp] programs of each stage */
+  const ls_program **stages[LS_SESSION_PROGRAMS];  /* [pp] programs of each stage: compiled.count */
   const ls_program *programs[LS_SESSION_PROGRAMS]; /* of the first stage */
   ls_device device;
   const ls_device_facts *on; /* the device that all is compiled for; NULL: this machine's */
@@ -49,6 +51,10 @@ typedef struct ls_session {
   int64_t *overhead;         /* [pp] and those that it has taken before */
   int *groups;               /* [pp] that a rank communicates in */
 } ls_session;
+
+/* The program that a step is made again by whose rows for experts found no slot; 0: there is none.
+ */
+int ls_session_step_again(const ls_session *session);
 
 /* Resolves what the run file leaves open (mesh, batch, dtype, threads, learning rate), finds the
  * model and compiles its programs for `devices` ranks, `ranks_sharing_cores` of them on the cores

@@ -141,7 +141,7 @@ static void check_ranks(const ls_session *session) {
   const int ranks = session->devices / session->layout.pp;
   for (int r = 0; r < session->devices; r++) {
     const int stage = r / ranks;
-    for (int p = 0; p < LS_SESSION_PROGRAMS; p++) {
+    for (int p = 0; p < session->compiled.count; p++) {
       const int64_t bytes =
           ls_program_workspace(&session->device.facts, session->stages[p][stage], r);
       assert_true(bytes > 0 && bytes <= session->workspace[stage]);
@@ -173,7 +173,7 @@ static void workspace_is_part_of_what_is_needed(void **state) {
     int stage;
     const int64_t needed = ls_session_bytes_needed(session, &stage);
     int64_t arenas = 0;
-    for (int p = 0; p < LS_SESSION_PROGRAMS; p++)
+    for (int p = 0; p < session->compiled.count; p++)
       if (ls_program_bytes(session->stages[p][stage]) > arenas)
         arenas = ls_program_bytes(session->stages[p][stage]);
     assert_true(needed >= arenas + session->workspace[stage]);

@@ -20,7 +20,8 @@ ls_steps ls_steps_of(ls_rank *rank, const ls_inputs *inputs, ls_steps_rate rate,
 
 void ls_steps_run_ahead(ls_steps *steps) {
   steps->ahead = !ls_steps_validates(steps) && !scales_loss(steps) &&
-                 ls_rank_runs_ahead(steps->rank) && steps->policy != LS_STEPS_REPEAT;
+                 ls_rank_runs_ahead(steps->rank) && !steps->again &&
+                 steps->policy != LS_STEPS_REPEAT;
   steps->known = steps->step;
 }
 
@@ -29,13 +30,13 @@ bool ls_steps_validates(const ls_steps *steps) {
 }
 
 static ls_status run_part(const ls_steps *self, ls_program_part part, ls_error *error) {
-  return ls_rank_run_part(self->rank, LS_SESSION_STEP, part, error);
+  return ls_rank_run_part(self->rank, self->running, part, error);
 }
 
 static ls_status fill_inputs(const ls_steps *self, int64_t step, ls_error *error) {
-  const int microbatches = ls_rank_program(self->rank, LS_SESSION_STEP)->layout.microbatches;
+  const int microbatches = ls_rank_program(self->rank, self->running)->layout.microbatches;
   for (int m = 0; m < microbatches; m++)
-    LS_TRY(ls_inputs_fill(&self->inputs, self->rank, LS_SESSION_STEP, m, step, error));
+    LS_TRY(ls_inputs_fill(&self->inputs, self->rank, self->running, m, step, error));
   return LS_OK;
 }
 
@@ -56,7 +57,7 @@ static ls_status explain_nonfinite(const ls_steps *self, ls_error *error) {
   LS_TRY(ls_rank_run_ahead(self->rank, false, error));
   if (self->speculated) LS_TRY(undo_speculation(self, error));
   if (self->ahead) LS_TRY(fill_inputs(self, at, error));
-  const ls_status own = ls_rank_find_nonfinite(self->rank, LS_SESSION_STEP, error);
+  const ls_status own = ls_rank_find_nonfinite(self->rank, self->running, error);
   ls_status status = ls_agree(self->rank, own == LS_REFUTED ? LS_OK : own, error);
   if (status == LS_OK) status = ls_agree(self->rank, own ? LS_FAILED : LS_OK, error);
   if (status != LS_OK) {
@@ -130,6 +131,22 @@ ls_status ls_steps_settle(ls_steps *steps, ls_error *error) {
   return ls_rank_run_ahead(steps->rank, false, error);
 }
 
+/* Rows for experts that found no slot are an infinite loss, on all ranks: the step is void, and is
+ * made again by a program with more. */
+static ls_status make_again(ls_steps *self, ls_error *error) {
+  if (!self->again || !isinf(ls_rank_cell(self->rank, LS_CELL_LOSS_SUM))) return LS_OK;
+  self->running = self->again;
+  self->repeated++;
+  LS_TRY(fill_inputs(self, self->step, error));
+  LS_TRY(ls_rank_run_gradients(self->rank, self->running, error));
+  const bool bounded = ls_rank_program(self->rank, self->running)->layout.expert_bound > 0;
+  if (!bounded || !isinf(ls_rank_cell(self->rank, LS_CELL_LOSS_SUM))) return LS_OK;
+  return ls_fail(error, LS_FAILED,
+                 "step %lld: more rows for the experts of one rank than experts.again has slots "
+                 "for: use a larger one, or experts.again=auto, for all",
+                 (long long)self->step + 1);
+}
+
 ls_status ls_steps_gradients(ls_steps *steps, ls_error *error) {
   LS_ASSERT(steps->open);
   set_rates(steps);
@@ -138,10 +155,11 @@ ls_status ls_steps_gradients(ls_steps *steps, ls_error *error) {
     LS_TRY(ls_rank_cells_begin(steps->rank, (int)(steps->step % LS_QUEUE_READS), error));
     return look_back(steps, error);
   }
+  LS_TRY(make_again(steps, error));
   LS_TRY(judge_gradients(steps, error));
   while (steps->policy == LS_STEPS_REPEAT && steps->overflowed) {
     ls_rank_set_cell(steps->rank, LS_CELL_SCALE, steps->scale.scale);
-    LS_TRY(ls_rank_run_gradients(steps->rank, LS_SESSION_STEP, error));
+    LS_TRY(ls_rank_run_gradients(steps->rank, steps->running, error));
     LS_TRY(judge_gradients(steps, error));
   }
   return LS_OK;
@@ -154,6 +172,7 @@ ls_status ls_steps_update(ls_steps *steps, ls_error *error) {
   LS_TRY(run_part(steps, LS_PROGRAM_UPDATE, error));
   if (!steps->overflowed) LS_TRY(ls_loads_move_biases(steps->loads, error));
   steps->open = steps->speculated = false;
+  steps->running = LS_SESSION_STEP;
   steps->step++;
   return LS_OK;
 }

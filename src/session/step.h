@@ -46,6 +46,9 @@ typedef struct ls_steps {
   bool overflowed;        /* the gradients of the open step, which is left out */
   bool ahead;             /* as ls_steps_run_ahead says */
   int64_t known;          /* ahead: steps whose loss and norm were looked at */
+  int again;              /* program of steps whose rows for experts find no slot; 0: none */
+  int running;            /* program of the open step */
+  int64_t repeated;       /* steps that were made again */
   bool ready; /* PROLOGUE of the next step is done, with the weights that it will have */
 } ls_steps;
 

@@ -50,7 +50,8 @@ static int list_context_choices(const node_context *context, const ls_axis *axis
                                 char choices[MAX_CHOICES]) {
   int count = 0;
   for (int r = 0; r < LS_MAX_LABEL_RULES; r++)
-    if (context->row->only[r].axes & axis->shares) choices[count++] = context->row->only[r].label;
+    if (context->row->only[r].axes & axis->shares & ~(unsigned)LS_SHARES_ANY_EXPERTS)
+      choices[count++] = context->row->only[r].label;
   if (ls_op_takes_rows(context->row)) choices[count++] = 'n';
   if (count == 0) choices[count++] = CUT_NOTHING;
   return count;
@@ -67,7 +68,8 @@ static char expert_choice(const sharder *s, const node_context *context, int axi
   const ls_op *row = context->row;
   bool masked = false;
   for (int r = 0; r < LS_MAX_LABEL_RULES; r++)
-    if (row->only[r].axes & LS_SHARES_EXPERTS) return row->only[r].label;
+    if (row->only[r].axes & context->axes[axis].shares & LS_SHARES_ANY_EXPERTS)
+      return row->only[r].label;
   for (int i = 0; i < context->node->inputs; i++) {
     const int home = s->home[context->node->in[i].index];
     masked |= is_mask(s->out->values.items[home].placement.on[axis]);
@@ -82,7 +84,7 @@ static int list_choices(const sharder *s, const node_context *context, const ls_
   choices[count++] = CUT_NOTHING;
   if (axis->size < 2) return count;
   const int a = (int)(axis - context->axes);
-  if (axis->shares & LS_SHARES_EXPERTS && (choices[0] = expert_choice(s, context, a))) return 1;
+  if (axis->shares & LS_SHARES_ANY_EXPERTS && (choices[0] = expert_choice(s, context, a))) return 1;
   if ((ls_mesh_context(context->mesh) | ls_mesh_experts(context->mesh)) >> a & 1)
     return list_context_choices(context, axis, choices);
   if (context->row->linear) choices[count++] = FLOW_THROUGH;
@@ -95,11 +97,12 @@ static int list_choices(const sharder *s, const node_context *context, const ls_
   return count;
 }
 
-/* A dimension of the operand cut where the label is. */
+/* A dimension of the operand cut where the label is; experts as tokens are, which come to them. */
 static ls_place cut_place(const node_context *context, const ls_axis *axis,
                           const ls_operand_labels *operand, char label, int dim) {
   const bool tokens = ls_label_has_tokens(label);
-  ls_place place = ls_place_sharded(axis, tokens ? LS_CUT_TOKENS : LS_CUT_FEATURES, dim);
+  ls_place place =
+      ls_place_sharded(axis, tokens || label == 'x' ? LS_CUT_TOKENS : LS_CUT_FEATURES, dim);
   const int shift = ls_operand_shift(operand, label, &context->node->attributes);
   if (axis->size > 1 && tokens)
     place.shift = (short)((context->shift[axis - context->axes] + shift) % axis->size);
@@ -109,15 +112,23 @@ static ls_place cut_place(const node_context *context, const ls_axis *axis,
 /* Rows of zeros on the ranks that do not have a routed row's expert. */
 static ls_place mask_on(const ls_axis *axis) {
   return (ls_place){
-      .kind = LS_PARTIAL, .reduce = LS_MASK, .order = (short)axis->order[LS_CUT_FEATURES]};
+      .kind = LS_PARTIAL, .reduce = LS_MASK, .order = (short)axis->order[LS_CUT_TOKENS]};
 }
 
-/* Whether the choice is to shard experts. */
+/* Whether the choice is to shard experts, to which each rank brings all rows. */
 static bool cuts_experts(const node_context *context, const ls_axis *axis, char choice) {
   for (int r = 0; r < LS_MAX_LABEL_RULES; r++)
     if (context->row->only[r].axes & axis->shares & LS_SHARES_EXPERTS)
       return choice != CUT_NOTHING && choice == context->row->only[r].label;
   return false;
+}
+
+/* The dimension of the operand that the choice cuts: rows are with experts only where they are sent
+ * to them. -1: none. */
+static int dim_of(const node_context *context, const ls_axis *axis,
+                  const ls_operand_labels *operand, char choice) {
+  return cuts_experts(context, axis, choice) ? ls_operand_own_dim(operand, choice)
+                                             : ls_operand_dim(operand, choice);
 }
 
 /* Whether an input that is masked may stay so. */
@@ -134,7 +145,7 @@ static ls_place input_place(const node_context *context, const ls_axis *axis, in
   if (is_mask(now) && takes_mask(context, axis, input, choice)) return now;
   if (choice == FLOW_THROUGH && strchr(context->row->linear, '0' + input))
     return (ls_place){.kind = LS_PARTIAL};
-  const int dim = ls_operand_dim(&context->labels->in[input], choice);
+  const int dim = dim_of(context, axis, &context->labels->in[input], choice);
   return dim < 0 ? (ls_place){0}
                  : cut_place(context, axis, &context->labels->in[input], choice, dim);
 }
@@ -144,7 +155,7 @@ static ls_place output_place(const node_context *context, const ls_axis *axis, i
   if (choice == CUT_NOTHING) return (ls_place){0};
   if (choice == FLOW_THROUGH) return (ls_place){.kind = LS_PARTIAL};
   if (choice == KEEP_MASK) return mask_on(axis);
-  const int dim = ls_operand_dim(&context->labels->out[output], choice);
+  const int dim = dim_of(context, axis, &context->labels->out[output], choice);
   if (dim < 0 && cuts_experts(context, axis, choice)) return mask_on(axis);
   if (dim < 0) return (ls_place){.kind = LS_PARTIAL, .reduce = context->row->reduce};
   return cut_place(context, axis, &context->labels->out[output], choice, dim);
@@ -255,8 +266,9 @@ static ls_placement pinned(const sharder *s, const ls_placement *made, ls_axes p
   for (int a = 0; a < s->out->mesh.count; a++) {
     const ls_axis *axis = &s->out->mesh.axes[a];
     if (pins >> a & 1)
-      placement.on[a] = axis->shares & LS_SHARES_EXPERTS ? ls_place_sharded(axis, LS_CUT_TOKENS, 0)
-                                                         : ls_stream_place(s->cuts_stream, axis);
+      placement.on[a] = axis->shares & LS_SHARES_ANY_EXPERTS
+                            ? ls_place_sharded(axis, LS_CUT_TOKENS, 0)
+                            : ls_stream_place(s->cuts_stream, axis);
   }
   return placement;
 }
@@ -348,7 +360,7 @@ static ls_status choose_all(const sharder *s, node_context *context, ls_error *e
   for (int a = 0; a < mesh->count; a++) {
     if (!(left >> a & 1)) continue;
     char only[MAX_CHOICES];
-    if (mesh->axes[a].shares & LS_SHARES_EXPERTS &&
+    if (mesh->axes[a].shares & LS_SHARES_ANY_EXPERTS &&
         list_choices(s, context, &mesh->axes[a], only) == 1) {
       context->choice[a] = only[0]; /* what it moves may need other axes to move too */
       continue;

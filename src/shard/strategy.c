@@ -36,8 +36,8 @@ ls_placement ls_parameter_placement(const ls_mesh *mesh, ls_tp_sharding sharding
   ls_placement placement = {0};
   for (int a = 0; a < mesh->count; a++) {
     const ls_axis *axis = &mesh->axes[a];
-    if (axis->shares & LS_SHARES_EXPERTS && sharding == LS_TP_EXPERTS)
-      placement.on[a] = ls_place_sharded(axis, LS_CUT_FEATURES, 0);
+    if (axis->shares & LS_SHARES_ANY_EXPERTS && sharding == LS_TP_EXPERTS)
+      placement.on[a] = ls_place_sharded(axis, LS_CUT_TOKENS, 0);
     if (axis->role != LS_MESH_TENSOR || axis->shares & LS_SHARES_TOKENS) continue;
     const int dim = tensor_strategy[sharding][axis->shares == LS_SHARES_QUERY_HEADS];
     if (dim != WHOLE) placement.on[a] = ls_place_sharded(axis, LS_CUT_FEATURES, dim);
@@ -94,6 +94,10 @@ static ls_status refuse_tp(const ls_graph *graph, int tp, ls_error *error) {
 static ls_status check_post_validation(const ls_layout *layout, ls_error *error) {
   const ls_offload *offload = &layout->offload;
   if (!layout->post_validation) return LS_OK;
+  if (layout->expert_bound > 0 && ls_layout_senders(layout))
+    return ls_fail(error, LS_INPUT,
+                   "post_validation=true with experts.bound, a step of which may be void: use "
+                   "post_validation=false, or experts.bound=auto");
   if (layout->pp < 2)
     return ls_fail(error, LS_INPUT,
                    "post_validation=true with mesh.pp=%d, where no other stage is waited for: use "
@@ -195,10 +199,11 @@ static ls_status check_experts(const ls_layout *layout, const ls_graph *graph, l
 static void share_experts(const ls_layout *layout, ls_mesh *mesh) {
   const int ranks = layout->ep / layout->cp;
   if (layout->ep == 1) return;
-  if (layout->cp > 1) mesh->axes[LS_AXIS_CP].shares |= LS_SHARES_EXPERTS;
+  const ls_shares shares = ls_layout_senders(layout) ? LS_SHARES_SENT : LS_SHARES_EXPERTS;
+  if (layout->cp > 1) mesh->axes[LS_AXIS_CP].shares |= shares;
   if (ranks == 1) return;
   ls_mesh_split(mesh, LS_AXIS_DP_SHARD, "ep", ranks);
-  mesh->axes[LS_AXIS_DP_SHARD + 1].shares |= LS_SHARES_EXPERTS;
+  mesh->axes[LS_AXIS_DP_SHARD + 1].shares |= shares;
 }
 
 /* Blocks of a row are not cut. */

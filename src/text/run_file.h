@@ -189,8 +189,16 @@ typedef enum ls_run_aux_form {
   LS_RUN_AUX_SEQUENCE
 } ls_run_aux_form;
 
+typedef enum ls_run_exchange {
+  LS_RUN_EXCHANGE_AUTO,
+  LS_RUN_EXCHANGE_GATHER,
+  LS_RUN_EXCHANGE_ALL_TO_ALL
+} ls_run_exchange;
+
 typedef struct ls_run_experts {
-  double aux_loss; /* -1 auto: as the model's configuration says */
+  ls_run_exchange exchange;
+  double bound, again; /* 0 auto: all */
+  double aux_loss;     /* -1 auto: as the model's configuration says */
   ls_run_aux_form aux_form;
   int64_t aux_microbatches;
   double z_loss, bias_rate;

@@ -215,6 +215,15 @@ const ls_run_key ls_run_keys[] = {
      .help =
          "how frozen weights of a block's products are kept; auto: as the model's folder has them"},
 
+    {"experts.exchange", LS_RUN_CHOICE, AT(experts.exchange), .default_text = "auto",
+     .words = "auto gather all_to_all", .effect = LS_RUN_LAYOUT,
+     .help = "of tokens with mesh.ep: experts gather all, or are sent their rows; auto: gather"},
+    {"experts.bound", LS_RUN_NUMBER, AT(experts.bound), .default_text = "auto", .word = "auto",
+     .word_value = 0, .low = 0.01, .high = 1e6, .effect = LS_RUN_LAYOUT,
+     .help = "all_to_all: slots over the rows that an even routing sends; auto: for all rows"},
+    {"experts.again", LS_RUN_NUMBER, AT(experts.again), .default_text = "auto", .word = "auto",
+     .word_value = 0, .low = 0.01, .high = 1e6, .effect = LS_RUN_LAYOUT,
+     .help = "likewise when a step found too few slots and is made again; auto: for all rows"},
     {"experts.aux_loss", LS_RUN_NUMBER, AT(experts.aux_loss), .default_text = "auto",
      .word = "auto", .word_value = -1, .low = 0, .high = 1e6,
      .help = "times the loss that balances experts; auto: as the model's configuration says"},

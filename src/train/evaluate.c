@@ -8,6 +8,18 @@
 #include "session/correct.h"
 #include "session/inputs.h"
 
+/* A microbatch; again where rows for experts found no slot. */
+static ls_status run(const ls_session *session, ls_rank *rank, const ls_inputs *inputs, int m,
+                     int64_t batch, ls_error *error) {
+  LS_TRY(ls_inputs_fill(inputs, rank, LS_SESSION_EVALUATE, m, batch, error));
+  LS_TRY(ls_rank_run(rank, LS_SESSION_EVALUATE, error));
+  if (session->compiled.count <= LS_SESSION_EVALUATE_AGAIN ||
+      !isinf(ls_rank_cell(rank, LS_CELL_LOSS_SUM)))
+    return LS_OK;
+  LS_TRY(ls_inputs_fill(inputs, rank, LS_SESSION_EVALUATE_AGAIN, m, batch, error));
+  return ls_rank_run(rank, LS_SESSION_EVALUATE_AGAIN, error);
+}
+
 ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset, ls_rank *rank,
                       const ls_evaluating *told, ls_evaluation *found, ls_error *error) {
   int64_t batches = ls_order_batches(&dataset->evaluation);
@@ -23,8 +35,7 @@ ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset, ls_r
     if (found->interrupted) return LS_OK;
     if (tells) told->batch(told->context, b, batches);
     for (int m = 0; m < session->layout.microbatches; m++) {
-      LS_TRY(ls_inputs_fill(&inputs, rank, LS_SESSION_EVALUATE, m, b, error));
-      LS_TRY(ls_rank_run(rank, LS_SESSION_EVALUATE, error));
+      LS_TRY(run(session, rank, &inputs, m, b, error));
       sum += ls_rank_cell(rank, LS_CELL_LOSS_SUM);
       tokens += ls_rank_cell(rank, LS_CELL_VALID_TOKENS);
       if (classifies) LS_TRY(ls_count_correct(rank, &correct, error));

@@ -143,7 +143,8 @@ static ls_status report(trainer *self, double loss, double norm, double seconds,
       .expert_load = self->loads.fullest,
       .fullest_layer = self->loads.layer,
       .experts_idle = self->loads.idle,
-      .skipped = self->steps.scale.skipped};
+      .skipped = self->steps.scale.skipped,
+      .repeated = self->steps.repeated};
   if (of->options->report) of->options->report(of->options->context, &made);
   tell_events(of, &made);
   return ls_metrics_write(of->metrics, &made, error);
@@ -626,6 +627,7 @@ static ls_status start(trainer *self, bool *stop, ls_error *error) {
   ls_inputs inputs = ls_inputs_of_order(&self->dataset.training);
   inputs.seed = (uint64_t)session->run->train.seed;
   self->steps = ls_steps_of(self->rank, &inputs, rate_at, &self->rate);
+  self->steps.again = ls_session_step_again(self->of->session);
   self->steps.policy = LS_STEPS_SKIP;
   static ls_round_work *const work[LS_FILL_ROUND_COUNT] = {[LS_FILL] = fill};
   origin from;

@@ -630,7 +630,7 @@ static void test_wrong_scale_is_refused(void **state) {
 static void test_a_wrong_program_does_not_run(void **state) {
   fixture *f = *state;
   ls_error error = {0};
-  for (int program = 0; program < LS_SESSION_PROGRAMS; program++) {
+  for (int program = 0; program < LS_SESSION_STEP_AGAIN; program++) {
     f->damaged = program + 1;
     assert_int_equal(train(f, 1, NULL, 0, false, &error), LS_REFUTED);
     print_message("%s\n", error.text);

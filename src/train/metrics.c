@@ -125,6 +125,7 @@ ls_status ls_metrics_write(ls_metrics *metrics, const ls_metrics_step *step, ls_
     append_number(line, "loss_scale", step->loss_scale);
     append_whole(line, "skipped", step->skipped);
   }
+  if (step->repeated) append_whole(line, "repeated", step->repeated);
   if (step->pairs) {
     append_number(line, "rewards/chosen", step->reward_chosen);
     append_number(line, "rewards/rejected", step->reward_rejected);

@@ -41,6 +41,9 @@ typedef struct ls_metrics_step {
   bool taught;                      /* by a teacher: the two below are written */
   double cross_entropy, divergence; /* means over tokens: of the text; KL(teacher || model) */
   int64_t skipped;                  /* steps whose gradients overflowed, since the run's start */
+  /* Steps that were made again, as rows for experts found no slot, since this start of it; 0 is not
+   * written. */
+  int64_t repeated;
   /* Of experts: the tokens of the fullest of any layer over the mean of its layer's, which layer
    * that is, and the share of all that had none. 0: nothing is told, and none is written. */
   double expert_load;

@@ -27,6 +27,7 @@ static ls_status read_line(const json_t *root, ls_metrics_step *step, ls_error *
   LS_TRY(ls_json_int(&line, "step", &step->step, error));
   LS_TRY(ls_json_int_or(&line, "tokens", 0, &step->tokens, error));
   LS_TRY(ls_json_int_or(&line, "memory_bytes", 0, &step->memory_bytes, error));
+  LS_TRY(ls_json_int_or(&line, "repeated", 0, &step->repeated, error));
   return ls_json_int_or(&line, "skipped", 0, &step->skipped, error);
 }
 

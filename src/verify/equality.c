@@ -17,7 +17,7 @@
 
 typedef struct job {
   const ls_experiment *experiment;
-  ls_program **stages;
+  ls_program **stages, **again; /* again: of steps whose rows find no slot; NULL: none */
   const ls_graph *graph;
   ls_device device;
   ls_trajectory *result;
@@ -92,9 +92,9 @@ static double rate_at(const void *context, int64_t step) {
   return work->experiment->learning_rate;
 }
 
-static ls_status read_all(ls_rank *rank, const job *work, ls_state_part part, double **target,
-                          ls_error *error) {
-  const ls_program *program = ls_rank_program(rank, 0);
+static ls_status read_all(ls_rank *rank, int of, const job *work, ls_state_part part,
+                          double **target, ls_error *error) {
+  const ls_program *program = ls_rank_program(rank, of);
   const double scale = part == LS_PART_GRADIENT ? ls_rank_cell(rank, LS_CELL_SCALE) : 1;
   for (int p = 0; p < program->parameter_count; p++) {
     const int64_t count = work->result->elements[p];
@@ -170,14 +170,14 @@ static ls_status settle(ls_steps *steps, job *work, ls_error *error) {
   ls_rank *rank = steps->rank;
   const int64_t step = steps->step;
   LS_TRY(ls_steps_gradients(steps, error));
-  LS_TRY(read_all(rank, work, LS_PART_GRADIENT,
+  LS_TRY(read_all(rank, steps->running, work, LS_PART_GRADIENT,
                   work->result->gradient + step * work->result->parameters, error));
   if (ls_rank_number(rank) == 0) {
     work->result->loss[step] = ls_rank_cell(rank, LS_CELL_MEAN_LOSS);
     work->result->norm[step] = ls_rank_cell(rank, LS_CELL_NORM);
   }
   LS_TRY(ls_steps_update(steps, error));
-  return step == 0 ? read_all(rank, work, LS_PART_MASTER, work->result->first, error) : LS_OK;
+  return step == 0 ? read_all(rank, 0, work, LS_PART_MASTER, work->result->first, error) : LS_OK;
 }
 
 /* With post-validation every norm is speculated, so that some speculations are wrong. */
@@ -208,9 +208,11 @@ static ls_status train(ls_rank *rank, job *work, ls_error *error) {
   LS_TRY(write_parameters(rank, work, error));
   ls_steps steps = ls_steps_of(rank, &inputs, rate_at, work);
   steps.speculates_always = true;
+  steps.again = work->again ? 1 : 0;
   steps.scale.scale = experiment->loss_scale > 0 ? experiment->loss_scale : 1;
   LS_TRY(train_steps(&steps, work, count, error));
-  LS_TRY(read_all(rank, work, LS_PART_MASTER, work->result->final, error));
+  if (ls_rank_number(rank) == 0) work->result->repeated = steps.repeated;
+  LS_TRY(read_all(rank, 0, work, LS_PART_MASTER, work->result->final, error));
   LS_TRY(ls_barrier(ls_rank_world_group(rank), error)); /* a failure below stops all ranks */
   return check_replicas(rank, work, error);
 }
@@ -220,10 +222,11 @@ static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
   ls_rank *rank;
   const ls_mesh *mesh = &work->stages[0]->mesh;
   const int stage = ls_mesh_stage(mesh, ls_comm_rank(comm));
-  const ls_program *const program = work->stages[stage];
+  const ls_program *const programs[] = {work->stages[stage],
+                                        work->again ? work->again[stage] : NULL};
   LS_TRY(ls_rank_create(comm,
-                        &(ls_rank_options){.programs = &program,
-                                           .program_count = 1,
+                        &(ls_rank_options){.programs = programs,
+                                           .program_count = work->again ? 2 : 1,
                                            .device = &work->device,
                                            .offload_path = work->experiment->offload_path},
                         &rank, error));
@@ -261,7 +264,10 @@ static ls_status compile(ls_arena *arena, const ls_experiment *experiment, const
           .pairs = experiment->pairs,
           .teacher = experiment->teacher,
           .places = layout->cp > 1,
-          .turns = ls_layout_turns(layout)},
+          .turns = ls_layout_turns(layout),
+          .expert_ranks = ls_layout_senders(layout),
+          .token_ranks = ls_layout_token_ranks(layout),
+          .expert_bound = layout->expert_bound},
       graph, error));
   LS_TRY(
       ls_freeze(experiment->config, *graph, experiment->freeze, experiment->freeze_count, error));
@@ -283,13 +289,21 @@ static ls_status run_in(ls_arena *compiler, ls_arena *arena, const ls_experiment
   ls_graph *graph;
   ls_program **stages = LS_NEW_ARRAY(compiler, ls_program *, layout->pp);
   LS_TRY(compile(compiler, experiment, layout, &graph, stages, error));
+  ls_program **again = NULL;
+  if (ls_layout_senders(layout) && layout->expert_bound > 0) {
+    ls_layout more = *layout;
+    ls_graph *of_more;
+    more.expert_bound = layout->expert_again;
+    again = LS_NEW_ARRAY(compiler, ls_program *, layout->pp);
+    LS_TRY(compile(compiler, experiment, &more, &of_more, again, error));
+  }
   int altered = 0;
   for (int s = 0; s < layout->pp && experiment->alter; s++)
     altered += experiment->alter(stages[s], experiment->alter_context);
   if (experiment->alter && !altered) return LS_REFUTED;
   *result = (ls_trajectory){0};
   make_room(arena, stages[0], result);
-  job work = {experiment, stages, graph, .result = result};
+  job work = {experiment, stages, again, graph, .result = result};
   const ls_device_options device = {.kind = experiment->fast_kernels ? "cpu" : "reference",
                                     .compute = layout->compute};
   LS_TRY(ls_device_open(&device, &work.device, error));

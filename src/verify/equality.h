@@ -48,6 +48,7 @@ typedef struct ls_trajectory {
   double **gradient;  /* [step x parameters]: of each step, before clipping */
   double **first;     /* by parameter: after the first step */
   double **final;     /* by parameter: after the last */
+  int64_t repeated;   /* steps whose rows for experts found no slot, and that were made again */
   const char *unlike; /* a parameter that its replicas have different; NULL: none */
 } ls_trajectory;
 

@@ -441,7 +441,10 @@ static ls_status try_compile(const search *s, const ls_model_config *config,
   const ls_build_options options = {.tokens = batch / layout->microbatches * sequence,
                                     .sequence = sequence,
                                     .places = layout->cp > 1,
-                                    .turns = ls_layout_turns(layout)};
+                                    .turns = ls_layout_turns(layout),
+                                    .expert_ranks = ls_layout_senders(layout),
+                                    .token_ranks = ls_layout_token_ranks(layout),
+                                    .expert_bound = layout->expert_bound};
   ls_program **stages = LS_NEW_ARRAY(scratch, ls_program *, layout->pp);
   ls_graph *graph;
   ls_status status = ls_model_build(scratch, config, &options, &graph, error);

@@ -40,6 +40,7 @@ typedef struct worker {
   ls_rank *rank;
   ls_arena *arena;
   bool records;
+  int running; /* the program that made the last step */
 } worker;
 
 /* Enters a difference; NaN is the worst of all. */
@@ -227,7 +228,7 @@ static ls_status check_logits(const worker *self, const ls_inputs *inputs, ls_er
  * Collective. */
 static ls_status read_stored(const worker *self, ls_arena *scratch, const ls_stored_layout *layout,
                              ls_state_part part, double **stored, int64_t *count, ls_error *error) {
-  const ls_program *program = ls_rank_program(self->rank, LS_SESSION_STEP);
+  const ls_program *program = ls_rank_program(self->rank, self->running);
   const ls_dtype dtype = program->layout.compute == LS_F64 ? LS_F64 : LS_F32;
   const double scale = part == LS_PART_GRADIENT ? ls_rank_cell(self->rank, LS_CELL_SCALE) : 1;
   *count = layout->dims[0] * (layout->ndim > 1 ? layout->dims[1] : 1);
@@ -376,7 +377,7 @@ static ls_status check_correct(const worker *self, const ls_inputs *inputs, int6
   return LS_OK;
 }
 
-static ls_status repeat(const worker *self, ls_error *error) {
+static ls_status repeat(worker *self, ls_error *error) {
   const ls_trace *trace = self->of->about->trace;
   pair_inputs pairs = {.trace = trace};
   const bool has_pairs = trace->pairs.beta > 0;
@@ -395,12 +396,14 @@ static ls_status repeat(const worker *self, ls_error *error) {
   }
   ls_steps steps = ls_steps_of(self->rank, &inputs, rate_at, trace);
   steps.policy = LS_STEPS_REPEAT; /* the reference skips no step */
+  steps.again = ls_session_step_again(self->of->session);
   while (steps.step < trace->steps) {
     if (trace->correct) LS_TRY(check_correct(self, &inputs, steps.step, error));
     LS_TRY(ls_steps_begin(&steps, error));
     LS_TRY(ls_steps_passes(&steps, false, error));
     LS_TRY(ls_steps_gradients(&steps, error));
     if (self->records) check_step(self, steps.step);
+    self->running = steps.running;
     if (steps.step == 0) LS_TRY(check_tensors(self, check_gradient, error));
     LS_TRY(ls_steps_update(&steps, error));
   }

@@ -91,6 +91,7 @@ static void make_line(ls_progress *progress, const ls_progress_step *step, doubl
     ls_line_append(line, "  mem %s", memory);
   }
   if (step->skipped) ls_line_append(line, "  skipped %lld", (long long)step->skipped);
+  if (step->repeated) ls_line_append(line, "  made again %lld", (long long)step->repeated);
   append_left(progress, line, step->step, now);
 }
 

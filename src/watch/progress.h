@@ -30,6 +30,7 @@ typedef struct ls_progress_step {
   double cross_entropy, divergence;
   double expert_load; /* of the fullest expert, over the mean; 0: left out */
   int64_t skipped;    /* steps without an update so far; 0: left out */
+  int64_t repeated;   /* steps that were made again so far; 0: left out */
 } ls_progress_step;
 
 typedef struct ls_progress ls_progress;

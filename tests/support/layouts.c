@@ -64,7 +64,10 @@ ls_graph *ls_test_model(ls_arena *arena, const ls_model_config *config, const ls
                         int64_t sequences, int64_t sequence) {
   const ls_build_options options = {.tokens = sequences / layout->microbatches * sequence,
                                     .sequence = sequence,
-                                    .places = layout->cp > 1};
+                                    .places = layout->cp > 1,
+                                    .expert_ranks = ls_layout_senders(layout),
+                                    .token_ranks = ls_layout_token_ranks(layout),
+                                    .expert_bound = layout->expert_bound};
   ls_graph *graph;
   ls_error error = {0};
   if (ls_model_build(arena, config, &options, &graph, &error) != LS_OK)

@@ -1,5 +1,6 @@
 /* Grouped products: of each expert's rows the product of a weight that cpu_linear.c makes, one
- * expert after another. Rows of experts that other ranks have are zeros. */
+ * expert after another. Rows of experts that other ranks have are zeros, and so are those behind
+ * all, which are of none. */
 #include <string.h>
 
 #include "device/cpu/cpu.h"
@@ -37,7 +38,7 @@ static ls_status run(ls_op_kind kind, const ls_kernel_args *args, ls_error *erro
   const int32_t *experts = args->in[2].data;
   const int64_t rows = args->in[0].valid[0];
   int64_t first = 0;
-  for (int64_t e = 0; e < args->attributes->experts; e++) {
+  for (int64_t e = 0; e <= args->attributes->experts; e++) {
     int64_t end = first;
     while (end < rows && experts[end] == e) end++;
     const ls_kernel_args one = args_of(&grouped, args, held, e, first, end);

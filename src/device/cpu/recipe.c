@@ -54,6 +54,8 @@ static size_t recipe(const ls_device_facts *facts, ls_op_kind kind, const ls_ker
     case LS_OP_GROUPED_DOWN_DX:
     case LS_OP_GROUPED_DOWN_DW: bytes = ls_grouped_recipe(facts, kind, args); break;
     case LS_OP_ROUTE: bytes = sizeof(int32_t) * (size_t)args->in[0].dims[1]; break;
+    case LS_OP_SLOTS: bytes = sizeof(int32_t) * (size_t)(args->out[1].dims[0] + 1); break;
+    case LS_OP_ARRIVALS: bytes = sizeof(int32_t) * (size_t)(args->attributes->experts + 1); break;
     case LS_OP_LAYERNORM_BWD:
     case LS_OP_RMSNORM_BWD:
     case LS_OP_HEADNORM_BWD: /* of a head's columns, which are fewer */

@@ -44,8 +44,9 @@ ls_status LS_REFERENCE(CLIP_FACTOR)(const ls_kernel_args *args, ls_error *error)
   const double ratio = clip / (norm + 1e-6);
   ls_put_cell(&args->out[0], norm, false);
   const double factor = (clip > 0 && ratio < 1 ? ratio : 1) / scale;
-  /* An infinity or a NaN stays in the norm, where it is looked for; 0 keeps it from the update. */
-  ls_put_cell(&args->out[1], isfinite(norm) ? factor : 0, false);
+  /* An infinity or a NaN stays in norm or loss, where it is looked for; 0 keeps it from updates. */
+  const bool finite = isfinite(norm) && isfinite(*ls_cell_data(&args->in[1]));
+  ls_put_cell(&args->out[1], finite ? factor : 0, false);
   ls_put_cell(&args->out[2], mean_loss, false);
   return LS_OK;
 }
