@@ -98,7 +98,7 @@ for key in vocab_size hidden_size num_hidden_layers num_attention_heads intermed
 done
 for value in NaN -1 1e400; do config rms_norm_eps $value; config rope_theta $value; done
 printf '{"model_type": "rwkv"}' >"$work/config.json"
-train "expected one of bloom, deepseek_v2, deepseek_v3, falcon, gemma" "$work/config.json"
+train "expected one of bert, bloom, deepseek_v2, deepseek_v3, distilbert, falcon, gemma" "$work/config.json"
 sed 's/{/{"attention_multiplier": 2,/' "$work/good/config.json" >"$work/config.json"
 train "attention_multiplier: found 2; this key is not known" "$work/config.json"
 

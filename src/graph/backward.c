@@ -16,7 +16,8 @@ int64_t ls_graph_frozen(const ls_graph *graph) {
   int64_t frozen = 0;
   for (int p = 0; p < graph->parameters.count; p++) {
     const ls_parameter_record *parameter = &graph->parameters.items[p];
-    if (!parameter->trainable && !parameter->about.teacher)
+    if (!parameter->trainable && !parameter->about.teacher &&
+        !ls_parameter_is_constant(&parameter->about))
       frozen += ls_tensor_elements(ls_graph_tensor(graph, parameter->tensor)) *
                 ls_precision_numbers(parameter->about.precision);
   }

@@ -57,6 +57,11 @@ typedef struct ls_parameter {
   ls_precision precision;
 } ls_parameter;
 
+/* Whether no gradient reaches it, as a router's correction: LS_ACCUMULATE, and never trainable. */
+static inline bool ls_parameter_is_constant(const ls_parameter *about) {
+  return about->precision == LS_ACCUMULATE;
+}
+
 typedef struct ls_tensor {
   const char *name;
   ls_role role;
@@ -318,7 +323,8 @@ void ls_graph_distillation(ls_graph *graph, ls_tensor_id logits, ls_tensor_id te
 bool ls_precision_is_blocks(ls_precision precision);
 int64_t ls_precision_numbers(ls_precision precision);
 
-/* Numbers of the model's parameters that are not trainable, but for a teacher's. */
+/* Numbers of the model's parameters that could be trained and are not: neither a teacher's nor
+ * constant. */
 int64_t ls_graph_frozen(const ls_graph *graph);
 
 /* By tensor: whether a trainable parameter is behind it, so that backward asks for its gradient. */

@@ -137,9 +137,8 @@ static ls_status check_gaps(const ls_session *session, ls_error *error) {
   const bool encoder = ls_model_is_encoder(&session->config), gaps = run->task == LS_RUN_MLM;
   if (encoder && !gaps)
     return ls_fail(error, LS_INPUT,
-                   "%s: found %s with %s, whose tokens see those behind them: give task=mlm",
-                   ls_run_file_where(run, "task"), run->task == LS_RUN_DPO ? "dpo" : "next_token",
-                   session->config.family);
+                   "%s: %s is an encoder, whose tokens see those behind them: give task=mlm",
+                   ls_run_file_where(run, "task"), session->config.family);
   if (gaps && !encoder)
     return ls_fail(error, LS_INPUT,
                    "%s: found mlm with %s, whose tokens see none behind them; expected an encoder, "

@@ -573,8 +573,10 @@ ls_status ls_session_under(ls_arena *arena, const ls_session *session, const ls_
 
 static ls_status thaw(const void *context, ls_graph *graph, ls_error *error) {
   (void)context, (void)error;
-  for (int p = 0; p < graph->parameters.count; p++)
-    graph->parameters.items[p].trainable = !graph->parameters.items[p].about.teacher;
+  for (int p = 0; p < graph->parameters.count; p++) {
+    const ls_parameter *about = &graph->parameters.items[p].about;
+    graph->parameters.items[p].trainable = !about->teacher && !ls_parameter_is_constant(about);
+  }
   return LS_OK;
 }
 

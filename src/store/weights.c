@@ -126,7 +126,7 @@ static ls_status find_all(const name_search *search, const ls_graph *graph, ls_w
     const ls_stored_tensor *tensor = find(search, layout->name, layout->plain);
     /* What no gradient reaches has none in a file. */
     const int parameter = layout->pieces.items[0].parameter;
-    const bool constant = graph->parameters.items[parameter].about.precision == LS_ACCUMULATE;
+    const bool constant = ls_parameter_is_constant(&graph->parameters.items[parameter].about);
     if (!tensor && constant && *search->prefix) continue;
     if (!tensor && may_lack(search, layout)) continue;
     if (!tensor)

@@ -7,7 +7,7 @@
 #include "text/quote.h"
 #include "text/run_keys.h"
 
-enum { MAX_NAMES = 128, NAME_BYTES = 64 };
+enum { NAME_BYTES = 64 };
 
 static int row_of(const ls_run_key *key) {
   return (int)(key - ls_run_keys);
@@ -54,10 +54,10 @@ static ls_status set(ls_run_file *run, const ls_run_key *key, const ls_yaml *nod
 }
 
 /* Names of all keys and sections, for the nearest one. */
-static int all_names(ls_arena *arena, const char *names[MAX_NAMES]) {
+static const char **all_names(ls_arena *arena, int *all) {
+  const char **names = LS_NEW_ARRAY(arena, const char *, 2 * ls_run_key_count);
   int count = 0;
   for (int i = 0; i < ls_run_key_count; i++) {
-    LS_ASSERT(count + 2 <= MAX_NAMES);
     const char *name = ls_run_keys[i].name;
     const char *point = strchr(name, '.');
     if (point) {
@@ -70,7 +70,8 @@ static int all_names(ls_arena *arena, const char *names[MAX_NAMES]) {
     }
     names[count++] = name;
   }
-  return count;
+  *all = count;
+  return names;
 }
 
 /* "run.yaml:3" or "command line". */
@@ -86,11 +87,12 @@ static ls_status unknown(ls_run_file *run, const char *place, const char *name, 
   if (ours) {
     return ls_fail(error, LS_INPUT, "%s: unknown key \"%s\"; here it is %s", place, shown, ours);
   }
-  const char *names[MAX_NAMES];
-  const char *near = ls_nearest(name, names, all_names(run->arena, names));
+  int count;
+  const char *const *names = all_names(run->arena, &count);
+  const char *near = ls_nearest(name, names, count);
   if (!near) { /* the section may be wrong and the word right: "training.clip" */
     const char *point = strrchr(name, '.');
-    if (point) near = ls_nearest(point + 1, names, all_names(run->arena, names));
+    if (point) near = ls_nearest(point + 1, names, count);
   }
   if (near) {
     return ls_fail(error, LS_INPUT, "%s: unknown key \"%s\"; the nearest one is \"%s\"", place,

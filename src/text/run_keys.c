@@ -14,8 +14,7 @@ const ls_run_key ls_run_keys[] = {
      .help = "start from weights or from scratch; auto: weights where there are any"},
     {"task", LS_RUN_CHOICE, AT(task), .default_text = "next_token",
      .words = "next_token dpo classify distill mlm",
-     .help = "what is learned; dpo: of two answers the chosen one; classify: a text's class; "
-             "distill: what a teacher says; mlm: masked tokens"},
+     .help = "the next token; which of two answers is chosen; a class; a teacher's word; gaps"},
     {"teacher", LS_RUN_TEXT, AT(teacher), .default_text = "", .path = LS_RUN_MAY_BE_PATH,
      .help = "task=distill: a checkpoint's folder, of a larger model with the same vocabulary"},
 
