@@ -85,7 +85,7 @@ refuses "large has no model.safetensors; expected a trained model's folder" teac
 refuses "holds adapters; expected whole weights" teacher=runs/adapters/checkpoints/step-6
 refuses "has a vocabulary of 300; expected the" teacher=runs/wide/checkpoints/step-1
 cp -r $teacher runs/classes
-sed -i 's/LlamaForCausalLM/LlamaForSequenceClassification/' runs/classes/config.json
+sed -i 's/"model_type"/"architectures": ["LlamaForSequenceClassification"], "model_type"/' runs/classes/config.json
 refuses "has a head over classes; expected a model that continues a text" teacher=runs/classes
 refuses "distill.mix" teacher=$teacher distill.mix=1.5
 refuses "distill.temperature" teacher=$teacher distill.temperature=0

@@ -78,8 +78,8 @@ IDS
 refused "--threads: found" "$work/a.txt" --tokenizer $t --ids --threads 0
 refused "unknown flag --id" "$work/a.txt" --tokenizer $t --id
 refused "takes no keys" "$work/a.txt" --tokenizer $t --ids data.seq_len=3
-printf '{"model": {"type": "WordPiece"}}' >"$work/tokenizer.json"
-refused "the model WordPiece is not supported" "$work/a.txt" --tokenizer "$work/tokenizer.json" --ids
+printf '{"model": {"type": "WordLevel"}}' >"$work/tokenizer.json"
+refused "the model WordLevel is not supported" "$work/a.txt" --tokenizer "$work/tokenizer.json" --ids
 cat >"$work/slow.json" <<'JSON'
 {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a+)+\\p{N}"}, "behavior": "Isolated"},
  "model": {"vocab": {"a": 0, "b": 1}, "merges": []}}

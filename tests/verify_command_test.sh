@@ -48,7 +48,7 @@ told() { # SED PATTERN: trace.json changed by it is refused
   cmp -s $traces/gpt2-tied/trace.json "$folder/wrong/trace.json" && fail "$1: nothing was changed"
   expect 2 "trace.json.*$2" --trace "$folder/wrong"
 }
-told 's/"source": /"kind": "bert_mlm", "source": /' '"kind" is "bert_mlm", which cannot be repeated'
+told 's/"source": /"kind": "t5", "source": /' '"kind" is "t5", which cannot be repeated'
 told 's/"grad_clip": /"muon_lr": 1, "grad_clip": /' 'hyper.*"muon_lr" is not known'
 told 's/"source": /"quantisation": {}, "source": /' '"quantisation" is not known'
 told 's/"mean cross-entropy over/"sum of cross-entropy over/' '"loss" is "sum of cross-entropy'
