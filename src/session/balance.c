@@ -5,12 +5,24 @@ static ls_status refuse(const ls_session *session, const char *key, const char *
   return ls_fail(error, LS_INPUT, "%s: %s", ls_run_file_where(session->run, key), what);
 }
 
+/* What says how rows go to experts. */
+static ls_status check_exchange(const ls_session *session, ls_error *error) {
+  const ls_run_experts *run = &session->run->experts;
+  const char *key = run->exchange != LS_RUN_EXCHANGE_AUTO ? "experts.exchange"
+                    : run->bound > 0                      ? "experts.bound"
+                    : run->again > 0                      ? "experts.again"
+                                                          : NULL;
+  if (!key || session->config.experts > 0) return LS_OK;
+  return refuse(session, key, "given for a model without experts; expected auto", error);
+}
+
 ls_status ls_balance_apply(ls_session *session, ls_error *error) {
   const ls_run_experts *run = &session->run->experts;
   ls_balance *balance = &session->config.balance;
   const bool asks = run->aux_loss > 0 || run->z_loss > 0 || run->bias_rate > 0;
   const ls_run_task task = session->run->task;
   const bool examples = task == LS_RUN_DPO || task == LS_RUN_CLASSIFY;
+  LS_TRY(check_exchange(session, error));
   if (asks && session->config.experts == 0)
     return refuse(session,
                   run->aux_loss > 0 ? "experts.aux_loss"
