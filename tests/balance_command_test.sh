@@ -57,9 +57,12 @@ says "experts.z_loss: given for a model without experts; expected 0"
 run 2 train keys.yaml experts.exchange=all_to_all out=no
 says "experts.exchange: given for a model without experts; expected auto"
 # Routers' corrections are not frozen: no gradient reaches them, and none is made up.
-run 0 show model=deepseek-v3 data.seq_len=4096 mesh.pp=16 mesh.ep=64 mesh.dp_shard=128 zero=1 dtype=bf16 recompute=full \
-  train.batch=8192 train.micro_batch=1 schedule=dualpipev -n 2048 --memory
+large="model=deepseek-v3 data.seq_len=4096 mesh.pp=16 mesh.ep=64 mesh.dp_shard=128 zero=1 dtype=bf16 recompute=full \
+train.batch=8192 train.micro_batch=1 schedule=dualpipev"
+run 0 show $large -n 2048 --memory
 ! grep -q frozen output || fail "corrections count as frozen: $(cat output)"
+run 0 show $large train.freeze=embedding -n 2048 --memory
+says "more would be needed to train the 926.68 M parameters that are frozen"
 [ ! -e no ] || fail "a refused run left its folder"
 run 0 train $words out=plain train.steps=4 experts.loads=false
 run 2 train $words out=plain train.steps=5 experts.aux_loss=0.5
