@@ -42,6 +42,8 @@ whole=$(value loss)
 run 0 evaluate a/checkpoints/step-4 data.text=text.txt data.seq_len=16 train.batch=7 dtype=fp32
 says "loss $(printf %.4f "$whole"), perplexity"
 says "tokens at the end left out"
+run 0 evaluate a/checkpoints/step-4 data.text=text.txt train.batch=7 dtype=fp32
+says "sequences of 32"
 run 0 evaluate a data.text=text.txt eval.batches=3
 says "; 3 of "
 run 0 evaluate a data.text=text.txt data.documents=masked

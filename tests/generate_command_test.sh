@@ -126,6 +126,7 @@ refused ""
 refused "In" --max-new-tokens 0
 refused "In" --temperature hot
 refused "In" --top-p 2
+refused "In" --top-p 0
 refused "In" dtype=fp8
 refused "In" --sed 1
 refused "In" train.lr=1

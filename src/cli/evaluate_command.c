@@ -14,20 +14,19 @@
 #include "model/hub.h"
 #include "session/agree.h"
 #include "session/fit.h"
+#include "store/adapters.h"
 #include "train/evaluate.h"
 #include "train/run_folder.h"
 #include "watch/progress.h"
 
 static const char help[] =
     "usage: lockstep evaluate RUN_OR_CHECKPOINT [data.text=GLOB] [key=value...] [-n DEVICES]\n\n"
-    "Loss and perplexity of a model on a text: all of data.text, cut into sequences of "
-    "data.seq_len\n"
-    "tokens, each read once; what is left at the end is left out and counted. Without data.text a\n"
-    "run is evaluated on all of what it keeps for validation. The first word is a run's folder "
-    "(its\n"
-    "newest good checkpoint and its keys are taken), a checkpoint, or a Hugging Face folder. Of a\n"
-    "model with a head over classes (task=classify) loss and accuracy: data.text has texts with\n"
-    "their classes.\n\n"
+    "Loss and perplexity of a model on a text: all of data.text, cut into sequences of\n"
+    "data.seq_len tokens (by default 512, or what the model allows), each read once; what is left\n"
+    "at the end is left out and counted. Without data.text a run is evaluated on all of what it\n"
+    "keeps for validation. The first word is a run's folder (its newest good checkpoint and its\n"
+    "keys are taken), a checkpoint, or a Hugging Face folder. Of a model with a head over classes\n"
+    "(task=classify) loss and accuracy: data.text has texts with their classes.\n\n"
     "  -n DEVICES  devices in all, as of train; any layout gives the same loss\n"
     "  --json      one object: loss, perplexity, tokens, left_out, documents, batches, seconds,\n"
     "              tokens_per_second; of classes: loss, accuracy, correct, examples, dropped,\n"
@@ -58,6 +57,16 @@ static bool is_given(const ls_words *words, const char *key) {
   return false;
 }
 
+/* A folder without a run's keys says how long sequences may be: the default is cut at that. */
+static ls_status cut_sequence(ls_arena *arena, const char *folder, ls_run_file *run,
+                              ls_error *error) {
+  ls_model_config config;
+  LS_TRY(ls_adapters_read(arena, folder, &config, error));
+  if (config.positions > 0 && config.positions < run->data.seq_len)
+    run->data.seq_len = config.positions;
+  return LS_OK;
+}
+
 /* The keys of the run that is evaluated, and what evaluating makes of them. */
 static ls_status read_keys(ls_arena *arena, const ls_words *words, request *asked,
                            ls_run_file **run, ls_error *error) {
@@ -81,6 +90,7 @@ static ls_status read_keys(ls_arena *arena, const ls_words *words, request *aske
   if (!is_given(words, "train.micro_batch") && !is_given(words, "train.microbatches"))
     keys[count++] = "train.micro_batch=auto";
   LS_TRY(ls_run_file_read(arena, path, keys, count, run, error));
+  if (!path && !is_given(words, "data.seq_len")) LS_TRY(cut_sequence(arena, folder, *run, error));
   (*run)->init = LS_RUN_INIT_WEIGHTS;
   if (!is_given(words, "eval.batches")) (*run)->eval.batches = INT64_MAX;
   asked->whole = !path || is_given(words, "data.text");

@@ -74,9 +74,6 @@ static const char help[] =
 
 enum { PROMPT_BLOCK = 1 << 16, CONTEXT = 4096 };
 
-/* Who reads slowly keeps ranks waiting, and is no failure: s, unless comm.timeout says another. */
-static const double patience = 1e6;
-
 static ls_status read_whole(const char *text, const char *flag, int64_t low, int64_t *value,
                             ls_error *error) {
   if (!text) return LS_OK;
@@ -152,7 +149,6 @@ static ls_status read_keys(ls_arena *arena, const ls_words *words, const char *d
                            ls_generate_asked *asked, ls_error *error) {
   ls_run_file *run, *standard;
   bool mesh = false;
-  asked->timeout = patience;
   LS_TRY(ls_run_file_read(arena, NULL, words->keys, words->key_count, &run, error));
   LS_TRY(ls_run_file_read(arena, NULL, NULL, 0, &standard, error));
   const ls_run_differences found = ls_run_file_diff(arena, standard, run);
@@ -160,7 +156,6 @@ static ls_status read_keys(ls_arena *arena, const ls_words *words, const char *d
     mesh |= begins_with(words->keys[k] + strspn(words->keys[k], "-"), "mesh");
   for (int i = 0; i < found.count; i++) {
     const char *key = found.items[i].key;
-    if (strcmp(key, "comm.timeout") == 0) asked->timeout = run->comm.timeout;
     if (strcmp(key, "dtype") != 0 && strcmp(key, "comm.timeout") != 0 &&
         !begins_with(key, "device.") && !begins_with(key, "mesh."))
       return ls_fail(error, LS_INPUT, "%s: has no effect on generating: leave it out", key);
@@ -172,6 +167,7 @@ static ls_status read_keys(ls_arena *arena, const ls_words *words, const char *d
     case LS_RUN_DTYPE_AUTO:
     case LS_RUN_DTYPE_FP32: asked->compute = LS_F32; break;
   }
+  asked->timeout = run->comm.timeout;
   asked->threads = (int)run->device.threads;
   return read_mesh(run, devices, mesh, asked, error);
 }
@@ -500,6 +496,10 @@ static ls_status read_request(ls_arena *arena, const ls_words *words, const gene
   LS_TRY(read_number(given->temperature, "--temperature", &asked->sampling.temperature, error));
   LS_TRY(read_whole(given->top_k, "--top-k", 0, &asked->sampling.top_k, error));
   LS_TRY(read_number(given->top_p, "--top-p", &asked->sampling.top_p, error));
+  if (asked->sampling.top_p == 0)
+    return ls_fail(error, LS_INPUT,
+                   "--top-p: found %s; expected a number above 0, up to 1 for all tokens",
+                   given->top_p);
   LS_TRY(read_whole(given->seed, "--seed", 0, &seed, error));
   LS_TRY(read_whole(given->most, "--max-new-tokens", 1, &asked->most, error));
   LS_TRY(read_whole(given->context, "--context", 2, &asked->context, error));

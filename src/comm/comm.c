@@ -99,6 +99,10 @@ void ls_world_set_deadline(ls_world *world, double seconds) {
   world->deadline_s = seconds > 0 ? seconds : DEADLINE_S;
 }
 
+void ls_comm_set_patient(ls_comm *comm, bool patient) {
+  comm->patient = patient;
+}
+
 void ls_comm_about(ls_comm *comm, const char *name) {
   comm->current_call.about = name;
 }

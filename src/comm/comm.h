@@ -54,6 +54,10 @@ void ls_world_destroy(ls_world **world);
  * whom. Before any rank waits, the same everywhere. */
 void ls_world_set_deadline(ls_world *world, double seconds);
 
+/* Whether the rank's waits have no deadline from now on, as for a peer that waits for a person;
+ * aborts and deaths end them as ever. */
+void ls_comm_set_patient(ls_comm *comm, bool patient);
+
 /* What the rank's next transfers are of, for messages; kept by reference; NULL: not said. */
 void ls_comm_about(ls_comm *comm, const char *name);
 

@@ -170,6 +170,32 @@ static void deadline_ends_all(void **state) {
   }
 }
 
+static ls_status patient_body(rank *self, ls_error *error) {
+  if (self->number != 3) {
+    ls_comm_set_patient(comm_of(self), true);
+    LS_TRY(collective(self, error));
+    ls_comm_set_patient(comm_of(self), false);
+  } else {
+    nap(900);
+    LS_TRY(collective(self, error));
+  }
+  if (self->number == 1) nap(900);
+  return collective(self, error);
+}
+
+/* Of two late ranks only the one that is waited for without patience ends the run. */
+static void patience_has_no_deadline(void **state) {
+  (void)state;
+  which = 0;
+  rank ranks[RANKS];
+  run_ranks(ranks, 0.3, patient_body);
+  for (int i = 0; i < RANKS; i++) {
+    assert_int_equal(ranks[i].status, LS_FAILED);
+    assert_non_null(strstr(ranks[i].error.text, " s for rank 1 in "));
+    assert_true(ranks[i].seconds > 0.9);
+  }
+}
+
 static ls_status never_made_body(rank *self, ls_error *error) {
   const int pair[2] = {0, 1};
   ls_group *group;
@@ -236,6 +262,7 @@ int main(void) {
       cmocka_unit_test(abort_reaches_every_wait), cmocka_unit_test(abort_in_the_middle),
       cmocka_unit_test(deadline_ends_all),        cmocka_unit_test(group_that_is_never_made),
       cmocka_unit_test(disagreement_is_named),    cmocka_unit_test(wrong_portion_is_named),
+      cmocka_unit_test(patience_has_no_deadline),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,6 +117,7 @@ ls_status ls_wait_look(ls_wait *wait, int64_t now, const char *doing, ls_error *
              neighbour->pid, comm->rank, doing);
     return abort_as(comm, neighbour->first_rank, text, error);
   }
+  if (comm->patient) return LS_OK;
   const double waited = (double)(now - wait->started_ns) * 1e-9;
   if (!wait->told && waited >= world->deadline_s * TOLD_SHARE) {
     wait->told = true;
@@ -161,7 +162,7 @@ ls_status ls_wait_turn(ls_wait *wait, ls_error *error) {
   if (!slept && wait->turns % 64 != 0) return LS_OK;
   const int64_t now = ls_now_ns();
   if (wait->started_ns == 0) wait->started_ns = wait->looked_ns = now;
-  const bool late = (double)(now - wait->started_ns) * 1e-9 >= world->deadline_s;
+  const bool late = !comm->patient && (double)(now - wait->started_ns) * 1e-9 >= world->deadline_s;
   if (!late && now - wait->looked_ns < LOOK_NS) return LS_OK;
   char doing[DOING_BYTES];
   return ls_wait_look(wait, now, say_doing(comm, doing), error);

@@ -184,6 +184,7 @@ struct ls_comm {
   ls_request_set request_sets[2];
   int request_room;
   LS_LIST(ls_sending) sendings; /* grows where more parts are in flight than ever before */
+  bool patient;                 /* its waits have no deadline */
   int next_tested;              /* of them: the piece whose end is looked for next */
   void *staging;
   struct {

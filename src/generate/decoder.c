@@ -140,8 +140,11 @@ ls_status ls_decoder_run(ls_decoder *decoder, int which, const ls_decoder_token 
 }
 
 ls_status ls_decoder_serve(ls_decoder *decoder, ls_error *error) {
+  ls_comm *comm = ls_group_comm(decoder->everyone);
   for (;;) {
+    ls_comm_set_patient(comm, true); /* who reads a text slowly is no failure */
     LS_TRY(share(decoder, error));
+    ls_comm_set_patient(comm, false);
     if (decoder->message[0] == DISMISSED) return LS_OK;
     LS_TRY(run(decoder, error));
     LS_TRY(gather(decoder, 0, error));
