@@ -2,7 +2,8 @@
  *
  * fp32: 8 times what float32 alone did to the reference. The noise of logits, gradients and
  * parameters is the trace's; that of a loss or a gradient norm is the largest difference between
- * its fp32 and its fp64 column up to that step. The tolerance of these is never below 4 ulps.
+ * its fp32 and its fp64 column up to that step. Their tolerance is never below 4 ulps, of a
+ * norm 8.
  *
  * fp64: constants near rounding (verify_tolerances.c) where the reference's fp64 run is double
  * throughout. Where parts of it are float32 even so (rotary tables, norms), we cannot be nearer to
