@@ -83,7 +83,7 @@ static ls_tensor_id place_heads(ls_builder *builder, ls_tensor_id x, const char 
   const bool offset = decoder->norm == LS_NORM_RMS_OFFSET;
   const ls_init init = offset ? LS_INIT_ZEROS : LS_INIT_ONES;
   const int64_t columns = ls_graph_tensor(graph, x)->dims[1];
-  if (decoder->query_norm == LS_QUERY_NORM_HEAD) {
+  if (decoder->query_norm == LS_QUERY_NORM_HEAD && !config->unnormed_queries) {
     ls_tensor_id weight =
         ls_builder_vector(builder, name, config->head_dim, LS_TP_REPLICATED, init);
     x = ls_graph_headnorm(graph, x, weight, config->epsilon, offset);

@@ -100,10 +100,10 @@ static ls_status read_scale(ls_arena *arena, const ls_json_object *json, ls_mode
   return LS_OK;
 }
 
-static ls_status read_deepseek(ls_arena *arena, const ls_json_object *json, int64_t experts,
-                               int64_t dense, const char *scores, ls_model_config *config,
+static ls_status read_deepseek(ls_arena *arena, const ls_json_object *json,
+                               const ls_expert_fallbacks *fallbacks, ls_model_config *config,
                                ls_error *error) {
-  LS_TRY(ls_read_deepseek_experts(arena, json, experts, dense, scores, config, error));
+  LS_TRY(ls_read_deepseek_experts(arena, json, fallbacks, config, error));
   LS_TRY(ls_read_activation(json, "hidden_act", "silu", 1u << LS_SILU, config, error));
   LS_TRY(read_latents(json, config, error));
   const int64_t turned = config->rotary_dim, whole = config->plain_dim + turned;
@@ -117,12 +117,14 @@ static ls_status read_deepseek(ls_arena *arena, const ls_json_object *json, int6
 static ls_status read_v2(ls_arena *arena, const ls_json_object *json, ls_model_config *config,
                          ls_error *error) {
   config->rope_neighbours = true;
-  return read_deepseek(arena, json, 64, 0, "softmax", config, error);
+  static const ls_expert_fallbacks v2 = {64, 1407, 2, 0, "softmax"};
+  return read_deepseek(arena, json, &v2, config, error);
 }
 
 static ls_status read_v3(ls_arena *arena, const ls_json_object *json, ls_model_config *config,
                          ls_error *error) {
-  return read_deepseek(arena, json, 256, 3, "sigmoid", config, error);
+  static const ls_expert_fallbacks v3 = {256, 2048, 1, 3, "sigmoid"};
+  return read_deepseek(arena, json, &v3, config, error);
 }
 
 const ls_family ls_family_deepseek_v2 = {.name = "deepseek_v2",

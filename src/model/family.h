@@ -96,10 +96,10 @@ struct ls_family {
 
 extern const ls_family ls_family_bert, ls_family_distilbert, ls_family_modernbert,
     ls_family_roberta, ls_family_bloom, ls_family_deepseek_v2, ls_family_deepseek_v3,
-    ls_family_falcon, ls_family_gemma, ls_family_gemma2, ls_family_gemma3, ls_family_gpt2,
-    ls_family_gpt_neox, ls_family_llama, ls_family_mistral, ls_family_mixtral, ls_family_olmo2,
-    ls_family_olmoe, ls_family_qwen2_moe, ls_family_phi, ls_family_phi3, ls_family_qwen2,
-    ls_family_qwen3, ls_family_qwen3_moe, ls_family_smollm3, ls_family_starcoder2;
+    ls_family_falcon, ls_family_gemma, ls_family_gemma2, ls_family_gemma3, ls_family_glm4_moe,
+    ls_family_gpt2, ls_family_gpt_neox, ls_family_llama, ls_family_mistral, ls_family_mixtral,
+    ls_family_olmo2, ls_family_olmoe, ls_family_qwen2_moe, ls_family_phi, ls_family_phi3,
+    ls_family_qwen2, ls_family_qwen3, ls_family_qwen3_moe, ls_family_smollm3, ls_family_starcoder2;
 
 /* The row called `name`; NULL where there is none. */
 const ls_family *ls_family_find(const char *name);
@@ -241,6 +241,13 @@ LS_CHECKED ls_status ls_read_experts(const ls_json_object *json, ls_model_config
 LS_CHECKED ls_status ls_read_sparse_layers(ls_arena *arena, const ls_json_object *json,
                                            ls_model_config *config, ls_error *error);
 
+/* What a family's files mean where they say nothing: Hugging Face's defaults. */
+typedef struct ls_expert_fallbacks {
+  int64_t experts, width, shared;
+  int64_t dense; /* first layers, which have none */
+  const char *scores;
+} ls_expert_fallbacks;
+
 /* DeepSeek's keys of experts: n_routed_experts (null: none), num_experts_per_tok,
  * moe_intermediate_size, n_shared_experts, first_k_dense_replace, moe_layer_freq, scoring_func,
  * topk_method, n_group, topk_group, norm_topk_prob, routed_scaling_factor. */
@@ -249,7 +256,7 @@ LS_CHECKED ls_status ls_read_sparse_layers(ls_arena *arena, const ls_json_object
       "first_k_dense_replace", "moe_layer_freq", "scoring_func", "topk_method", "n_group", \
       "topk_group", "norm_topk_prob", "routed_scaling_factor"
 LS_CHECKED ls_status ls_read_deepseek_experts(ls_arena *arena, const ls_json_object *json,
-                                              int64_t experts, int64_t dense, const char *scores,
+                                              const ls_expert_fallbacks *fallbacks,
                                               ls_model_config *config, ls_error *error);
 
 /* The family's dropout_keys. */

@@ -70,6 +70,7 @@ enum { LS_LAYER_WINDOW = 1, LS_LAYER_NO_ROPE = 2, LS_LAYER_DENSE = 4 };
   X(ls_activation, activation, "activation")                                                       \
   X(bool, tied, "tie_word_embeddings") /* the head is the token embedding */                       \
   X(bool, attention_bias, "bias of the attention")                                                 \
+  X(bool, unnormed_queries, "use_qk_norm") /* and keys, of a family that may norm them */          \
   X(bool, mlp_bias, "bias of the MLP")                                                             \
   X(bool, parallel, "attention beside the MLP") /* both read the same stream */                    \
   X(bool, shared_norm, "one norm for both")     /* parallel: attention's and the MLP's */          \

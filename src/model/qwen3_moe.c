@@ -1,12 +1,13 @@
 #include "model/family.h"
 
-/* Qwen3 with a mixture of experts in the MLP's place, in every layer. The weights of a token's
- * experts are a softmax over all experts, or with norm_topk_prob over these alone. */
+/* Qwen3 with a mixture of experts in the MLP's place. The weights of a token's experts are a
+ * softmax over all experts, or with norm_topk_prob over these alone. Layers without: as Qwen2's. */
 
 static const ls_config_key keys[] = {
     {"vocab_size", NULL, LS_KEY_COUNT, offsetof(ls_model_config, vocabulary), 151936},
     {"hidden_size", NULL, LS_KEY_COUNT, offsetof(ls_model_config, width), 2048},
-    {"moe_intermediate_size", NULL, LS_KEY_COUNT, offsetof(ls_model_config, mlp_width), 768},
+    {"intermediate_size", NULL, LS_KEY_COUNT, offsetof(ls_model_config, mlp_width), 6144},
+    {"moe_intermediate_size", NULL, LS_KEY_COUNT, offsetof(ls_model_config, expert_width), 768},
     {"num_hidden_layers", NULL, LS_KEY_COUNT, offsetof(ls_model_config, layers), 24},
     {"num_attention_heads", NULL, LS_KEY_COUNT, offsetof(ls_model_config, heads), 32},
     {"max_position_embeddings", NULL, LS_KEY_COUNT, offsetof(ls_model_config, positions), 32768},
@@ -19,20 +20,19 @@ static const ls_config_key keys[] = {
     {"attention_bias", NULL, LS_KEY_BOOL, offsetof(ls_model_config, attention_bias), 0},
     {0}};
 
-/* Layers without experts, and windows. */
-static const ls_config_guard guards[] = {
-    {"decoder_sparse_step", "1"}, {"mlp_only_layers", "[]"}, {"use_sliding_window", "false"}, {0}};
+static const ls_config_guard guards[] = {{"use_sliding_window", "false"}, {0}};
 
-static const char *const others[] = {"num_key_value_heads", "head_dim",   "hidden_act",
-                                     LS_EXPERT_KEYS,        LS_ROPE_KEYS, NULL};
+static const char *const others[] = {
+    "num_key_value_heads", "head_dim",     "hidden_act", "decoder_sparse_step",
+    "mlp_only_layers",     LS_EXPERT_KEYS, LS_ROPE_KEYS, NULL};
 
-/* Of layers without experts, and of windows. */
-static const char *const unused[] = {"intermediate_size", "sliding_window", "max_window_layers",
-                                     NULL};
+/* Of windows. */
+static const char *const unused[] = {"sliding_window", "max_window_layers", NULL};
 
 static ls_status read_qwen3_moe(ls_arena *arena, const ls_json_object *json,
                                 ls_model_config *config, ls_error *error) {
   LS_TRY(ls_read_experts(json, config, 0.001, error));
+  LS_TRY(ls_read_sparse_layers(arena, json, config, error));
   LS_TRY(ls_read_activation(json, "hidden_act", "silu", 1u << LS_SILU, config, error));
   LS_TRY(ls_read_heads(json, config->heads % 4 == 0 ? 4 : 0, 0, config, error));
   return ls_read_rope(arena, json, 1e4, -1, config, error);

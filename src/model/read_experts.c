@@ -91,21 +91,23 @@ static ls_status read_groups(const ls_json_object *json, const char *fallback,
                  (long long)config->experts, (long long)config->experts_per_token, MOST_GROUPS);
 }
 
-ls_status ls_read_deepseek_experts(ls_arena *arena, const ls_json_object *json, int64_t experts,
-                                   int64_t dense, const char *scores, ls_model_config *config,
+ls_status ls_read_deepseek_experts(ls_arena *arena, const ls_json_object *json,
+                                   const ls_expert_fallbacks *fallbacks, ls_model_config *config,
                                    ls_error *error) {
-  int64_t every, shared = 0;
+  int64_t every, dense, shared = fallbacks->shared;
   const json_t *routed = json_object_get(json->json, "n_routed_experts");
   if (routed && json_is_null(routed)) return LS_OK;
-  LS_TRY(ls_json_int_or(json, "first_k_dense_replace", dense, &dense, error));
+  LS_TRY(ls_json_int_or(json, "first_k_dense_replace", fallbacks->dense, &dense, error));
   if (dense >= config->layers) return LS_OK;
-  LS_TRY(ls_json_count_or(json, "n_routed_experts", experts, &config->experts, error));
+  LS_TRY(ls_json_count_or(json, "n_routed_experts", fallbacks->experts, &config->experts, error));
   LS_TRY(ls_json_count_or(json, "num_experts_per_tok", 8, &config->experts_per_token, error));
-  LS_TRY(ls_json_count_or(json, "moe_intermediate_size", 2048, &config->expert_width, error));
+  LS_TRY(ls_json_count_or(json, "moe_intermediate_size", fallbacks->width, &config->expert_width,
+                          error));
   LS_TRY(ls_json_bool_or(json, "norm_topk_prob", true, &config->renormalise, error));
   LS_TRY(ls_json_number_or(json, "routed_scaling_factor", 1, &config->route_scale, error));
   LS_TRY(ls_json_count_or(json, "moe_layer_freq", 1, &every, error));
   const json_t *beside = json_object_get(json->json, "n_shared_experts");
+  if (beside && json_is_null(beside)) shared = 0;
   if (beside && !json_is_null(beside))
     LS_TRY(ls_json_int_or(json, "n_shared_experts", 0, &shared, error));
   if (shared < 0 || shared > 1 << 20 || !(config->route_scale > 0) ||
@@ -116,7 +118,7 @@ ls_status ls_read_deepseek_experts(ls_arena *arena, const ls_json_object *json, 
                    json->where, (long long)shared, config->route_scale);
   config->shared_width = shared * config->expert_width;
   LS_TRY(ls_read_experts(json, config, 0, error));
-  LS_TRY(read_groups(json, scores, config, error));
+  LS_TRY(read_groups(json, fallbacks->scores, config, error));
   uint8_t *kinds = LS_NEW_ARRAY(arena, uint8_t, config->layers);
   for (int64_t l = 0; l < config->layers; l++)
     kinds[l] = (uint8_t)(l < dense || l % every ? LS_LAYER_DENSE : 0);

@@ -53,7 +53,7 @@ static const ls_name_rule llama_rules[] = {
 
 /* Llama's, with a mixture of experts in the MLP's place: `router`, then `name` of each expert's
  * gate, up and down. */
-#define MIXTURE_RULES(router, gate, up, down)                                                      \
+#define MIXTURE_RULES(router, gate, up, down, shared)                                              \
   {"embedding.token", "embed_tokens.weight", LS_NAME_PLAIN},                                       \
       {"layers.*.norm1.weight", "layers.*.input_layernorm.weight", LS_NAME_PLAIN},                 \
       {"layers.*.attention.query.weight", "layers.*.self_attn.q_proj.weight", LS_NAME_PLAIN},      \
@@ -74,22 +74,24 @@ static const ls_name_rule llama_rules[] = {
       {"layers.*.mlp.gate.weight", "layers.*.mlp.gate_proj.weight", LS_NAME_PLAIN},                \
       {"layers.*.mlp.up.weight", "layers.*.mlp.up_proj.weight", LS_NAME_PLAIN},                    \
       {"layers.*.mlp.down.weight", "layers.*.mlp.down_proj.weight", LS_NAME_PLAIN},                \
-      {"layers.*.shared.gate.weight", "layers.*.mlp.shared_expert.gate_proj.weight",               \
-       LS_NAME_PLAIN},                                                                             \
-      {"layers.*.shared.up.weight", "layers.*.mlp.shared_expert.up_proj.weight", LS_NAME_PLAIN},   \
-      {"layers.*.shared.down.weight", "layers.*.mlp.shared_expert.down_proj.weight",               \
-       LS_NAME_PLAIN},                                                                             \
+      {"layers.*.shared.gate.weight", "layers.*.mlp." shared ".gate_proj.weight", LS_NAME_PLAIN},  \
+      {"layers.*.shared.up.weight", "layers.*.mlp." shared ".up_proj.weight", LS_NAME_PLAIN},      \
+      {"layers.*.shared.down.weight", "layers.*.mlp." shared ".down_proj.weight", LS_NAME_PLAIN},  \
       {"layers.*.shared.router.weight", "layers.*.mlp.shared_expert_gate.weight", LS_NAME_PLAIN},  \
-      {"head.norm.weight", "norm.weight", LS_NAME_PLAIN}, {                                        \
-    0                                                                                              \
+  {                                                                                                \
+    "head.norm.weight", "norm.weight", LS_NAME_PLAIN                                               \
   }
 
 static const ls_name_rule mixtral_rules[] = {
     MIXTURE_RULES("block_sparse_moe.gate", "block_sparse_moe.experts.#.w1",
-                  "block_sparse_moe.experts.#.w3", "block_sparse_moe.experts.#.w2")};
+                  "block_sparse_moe.experts.#.w3", "block_sparse_moe.experts.#.w2",
+                  "shared_expert"),
+    {0}};
 
-static const ls_name_rule qwen3_moe_rules[] = {MIXTURE_RULES(
-    "mlp.gate", "mlp.experts.#.gate_proj", "mlp.experts.#.up_proj", "mlp.experts.#.down_proj")};
+static const ls_name_rule qwen3_moe_rules[] = {
+    MIXTURE_RULES("mlp.gate", "mlp.experts.#.gate_proj", "mlp.experts.#.up_proj",
+                  "mlp.experts.#.down_proj", "shared_expert"),
+    {0}};
 
 /* As other trainers save them, and as Phi-3 has them. */
 static const ls_name_rule fused_rules[] = {
@@ -345,6 +347,13 @@ static const ls_name_rule deepseek_rules[] = {
 static const ls_name_rule deepseek_query_rules[] = {
     {"layers.*.attention.query.weight", "layers.*.self_attn.q_proj.weight", LS_NAME_PLAIN}, {0}};
 
+/* Llama's attention, with norms of queries and keys, and DeepSeek's experts. */
+static const ls_name_rule glm4_moe_rules[] = {
+    MIXTURE_RULES("mlp.gate", "mlp.experts.#.gate_proj", "mlp.experts.#.up_proj",
+                  "mlp.experts.#.down_proj", "shared_experts"),
+    {"layers.*.router_bias", "layers.*.mlp.gate.e_score_correction_bias", LS_NAME_PLAIN},
+    {0}};
+
 /* BERT and its head of masked language modelling. */
 static const ls_name_rule bert_rules[] = {
     {"embedding.token", "embeddings.word_embeddings.weight", LS_NAME_PLAIN},
@@ -471,6 +480,7 @@ static const ls_family_tensors families[] = {
     {"mistral", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},
     {"mixtral", "model.", "lm_head", mixtral_rules, NULL, llama_ignored, NULL},
     {"qwen3_moe", "model.", "lm_head", qwen3_moe_rules, NULL, llama_ignored, NULL},
+    {"glm4_moe", "model.", "lm_head", glm4_moe_rules, NULL, llama_ignored, NULL},
     {"qwen2_moe", "model.", "lm_head", qwen3_moe_rules, NULL, llama_ignored, NULL},
     {"olmoe", "model.", "lm_head", qwen3_moe_rules, NULL, llama_ignored, NULL},
     {"qwen2", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},

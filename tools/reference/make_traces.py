@@ -96,6 +96,19 @@ TRACES = {
         GROUPED, num_hidden_layers=3, moe_intermediate_size=10, shared_expert_intermediate_size=14,
         num_experts=6, num_experts_per_tok=3, norm_topk_prob=True, mlp_only_layers=[1],
         use_sliding_window=False)),
+    # The first of three layers has no experts.
+    "qwen3-moe-dense": small("Qwen3Moe", 36, dict(
+        HEADS, num_hidden_layers=3, moe_intermediate_size=10, num_experts=6, num_experts_per_tok=2,
+        norm_topk_prob=True, mlp_only_layers=[0])),
+    "glm4-moe": small("Glm4Moe", 37, dict(
+        HEADS, num_hidden_layers=3, head_dim=8, moe_intermediate_size=10, n_routed_experts=6,
+        num_experts_per_tok=2, n_shared_experts=2, n_group=3, topk_group=2, first_k_dense_replace=1,
+        routed_scaling_factor=1.7, attention_bias=True, use_qk_norm=True, rope_parameters=dict(
+            rope_type="default", rope_theta=100.0, partial_rotary_factor=0.5))),
+    "glm4-moe-unnormed": small("Glm4Moe", 38, dict(
+        HEADS, head_dim=8, moe_intermediate_size=9, n_routed_experts=6, num_experts_per_tok=3,
+        n_shared_experts=1, n_group=1, topk_group=1, first_k_dense_replace=1, norm_topk_prob=False,
+        attention_bias=False, use_qk_norm=False)),
     "olmoe": small("Olmoe", 34, dict(GROUPED, num_experts=6, num_experts_per_tok=3)),
     # With the loss that balances experts.
     "mixtral-aux": small("Mixtral", 35, dict(
@@ -161,6 +174,11 @@ class Wide(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
+def corrections_of(model):
+    """Of routers: what is added to the scores by which experts are chosen."""
+    return {n: b for n, b in model.named_buffers() if n.endswith("e_score_correction_bias")}
+
+
 def make_model(trace):
     """The start: the family's own initialisation, with biases and norms made uneven."""
     torch.manual_seed(trace["seed"])
@@ -175,6 +193,8 @@ def make_model(trace):
         for parameter in model.parameters():
             if parameter.ndim == 1:
                 parameter += 0.1 * torch.randn_like(parameter)
+        for correction in corrections_of(model).values():
+            correction += 0.1 * torch.randn_like(correction)
     return model
 
 
@@ -215,6 +235,7 @@ def parameters_of(model):
 # Of mixtures of experts: where a file has them, and what it calls each expert's gate, up and down.
 MIXTURES = {"MixtralForCausalLM": ("block_sparse_moe", "w1", "w3", "w2"),
             "Qwen2MoeForCausalLM": ("mlp", "gate_proj", "up_proj", "down_proj"),
+            "Glm4MoeForCausalLM": ("mlp", "gate_proj", "up_proj", "down_proj"),
             "OlmoeForCausalLM": ("mlp", "gate_proj", "up_proj", "down_proj"),
             "Qwen3MoeForCausalLM": ("mlp", "gate_proj", "up_proj", "down_proj")}
 
@@ -347,7 +368,7 @@ def make(name, trace, text, out):
     tokens = torch.tensor(list(text), dtype=torch.long)
     model = make_model(trace)
     model.config.save_pretrained(folder)
-    named = stored(model, parameters_of(model))
+    named = stored(model, parameters_of(model) | corrections_of(model))
     narrow_model = clone(model, torch.float32)
     with Wide():
         wide_model = clone(model, torch.float64)
