@@ -70,6 +70,7 @@ typedef struct context_case {
 #define GATHERED LS_CONTEXT_GATHER
 #define ROUND LS_CONTEXT_RING
 #define EXCHANGED LS_CONTEXT_ULYSSES
+#define BOTH LS_CONTEXT_HYBRID
 #define NOTHING \
   {             \
     { 0 }       \
@@ -141,6 +142,15 @@ static const context_case cases[] = {
     {2, 2, 2, 1, 1, 2, 2, 3, true, true, "interleaved", NOTHING, {0}, EXCHANGED},
     {4, 3, 1, 1, 1, 2, 1, 2, true, true, NULL, NOTHING, {0}, EXCHANGED},
     {4, 2, 2, 1, 1, 3, 3, 3, false, false, "gpipe", NOTHING, {0}, EXCHANGED},
+    /* Pairs of ranks change tokens for heads, and two or three pairs pass keys round. */
+    {0, 4, 1, 1, 1, 1, 0, 1, false, false, NULL, NOTHING, {0}, BOTH},
+    {0, 4, 1, 1, 2, 2, 3, 2, true, true, NULL, NOTHING, {0}, BOTH},
+    {0, 6, 1, 1, 1, 2, 1, 1, false, true, NULL, LS_EVERY_OP, {0}, BOTH},
+    {1, 6, 1, 1, 2, 1, 3, 1, false, true, NULL, AGAIN, {0}, BOTH},
+    {1, 4, 2, 1, 1, 2, 2, 3, true, false, "zbh1", NOTHING, {0}, BOTH},
+    {2, 4, 2, 1, 1, 1, 3, 2, false, true, "1f1b", NOTHING, {0}, BOTH},
+    {3, 4, 1, 2, 1, 2, 3, 1, true, true, NULL, NOTHING, {0}, BOTH},
+    {4, 4, 1, 1, 1, 1, 1, 2, false, true, NULL, NOTHING, {.optimizer = LS_TIER_HOST}, BOTH},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
@@ -180,6 +190,7 @@ static ls_layout layout_of(const context_case *of) {
   layout.offload = of->offload;
   layout.offload.optimizer_fraction = 1;
   layout.context = of->context;
+  layout.ulysses = of->context == BOTH ? 2 : 1;
   layout.compute = LS_F64;
   return layout;
 }
@@ -193,7 +204,8 @@ static void compile(ls_arena *arena, const context_case *of, made *into) {
                                 .documents = of->documents,
                                 .learning_rate = 0.01,
                                 .steps = STEPS}};
-  if (of->context == ROUND) into->config.dropout.attention = 0; /* whose blocks have no masks */
+  if (of->context == ROUND || of->context == BOTH)
+    into->config.dropout.attention = 0; /* whose blocks have no masks */
   into->experiment.config = &into->config;
   into->name = ls_arena_printf(
       arena, "%s, %s%s%s", shapes[of->shape].name, ls_layout_print(arena, &into->layout),

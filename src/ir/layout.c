@@ -45,8 +45,14 @@ int ls_layout_token_ranks(const ls_layout *layout) {
   return ls_layout_data_ranks(layout) * layout->cp;
 }
 
+int ls_layout_head_ranks(const ls_layout *layout) {
+  if (layout->cp > 1 && layout->context == LS_CONTEXT_ULYSSES) return layout->cp;
+  return layout->cp > 1 && layout->context == LS_CONTEXT_HYBRID ? layout->ulysses : 1;
+}
+
 int ls_layout_turns(const ls_layout *layout) {
-  return layout->cp > 1 && layout->context == LS_CONTEXT_RING ? layout->cp : 0;
+  const bool ring = layout->context == LS_CONTEXT_RING || layout->context == LS_CONTEXT_HYBRID;
+  return layout->cp > 1 && ring ? layout->cp / ls_layout_head_ranks(layout) : 0;
 }
 
 void ls_layout_set_data_ranks(ls_layout *layout, int replicas, int shards) {
@@ -62,6 +68,7 @@ ls_layout ls_layout_default(void) {
       .cp = 1,
       .tp = 1,
       .ep = 1,
+      .ulysses = 1,
       .zero = 3,
       .microbatches = 1,
       .layers_per_unit = 1,
@@ -118,7 +125,9 @@ const char *ls_layout_print(ls_arena *arena, const ls_layout *layout) {
                                layout->schedule ? layout->schedule : "1f1b");
   static const char *const kinds[LS_CONTEXT_COUNT] = {"", " (ring)", " (ulysses)"};
   const char *context = "";
-  if (layout->cp > 1)
+  if (layout->cp > 1 && layout->context == LS_CONTEXT_HYBRID)
+    context = ls_arena_printf(arena, "cp %d (ring of ulysses %d), ", layout->cp, layout->ulysses);
+  else if (layout->cp > 1)
     context = ls_arena_printf(arena, "cp %d%s, ", layout->cp, kinds[layout->context]);
   const char *experts = "";
   if (layout->ep > 1)

@@ -19,6 +19,7 @@ typedef enum ls_context {
   LS_CONTEXT_GATHER = 0, /* each gathers them for its queries */
   LS_CONTEXT_RING,       /* a block at a time, which goes round */
   LS_CONTEXT_ULYSSES,    /* tokens change for heads, of which each then has all tokens */
+  LS_CONTEXT_HYBRID,     /* both: neighbours change tokens for heads, whose keys then go round */
   LS_CONTEXT_COUNT
 } ls_context;
 
@@ -99,6 +100,7 @@ typedef struct ls_layout {
   /* Update before the global norm is known, and validate after the next step's first passes. */
   bool post_validation;
   ls_context context; /* with cp > 1 */
+  int ulysses;        /* hybrid: ranks of cp, side by side, that change tokens for heads */
   int zero;           /* row of LS_DATA_STRATEGIES */
   bool sequence_parallel;
   int microbatches;
@@ -141,6 +143,9 @@ int ls_layout_senders(const ls_layout *layout);
 
 /* Ranks that tokens are shared out over. */
 int ls_layout_token_ranks(const ls_layout *layout);
+
+/* Ranks of cp that change tokens for heads; 1: none do. */
+int ls_layout_head_ranks(const ls_layout *layout);
 
 /* Blocks of keys of a ring; 0: attention has all keys at once. */
 int ls_layout_turns(const ls_layout *layout);

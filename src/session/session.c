@@ -65,7 +65,8 @@ _Static_assert((int)LS_RUN_SGD == (int)LS_OPTIMIZER_SGD &&
                "optimizer.name lists the rows in order");
 
 _Static_assert((int)LS_RUN_CONTEXT_RING == (int)LS_CONTEXT_RING &&
-                   (int)LS_RUN_CONTEXT_ULYSSES == (int)LS_CONTEXT_ULYSSES,
+                   (int)LS_RUN_CONTEXT_ULYSSES == (int)LS_CONTEXT_ULYSSES &&
+                   (int)LS_RUN_CONTEXT_HYBRID == (int)LS_CONTEXT_HYBRID,
                "context lists the kinds in order");
 
 _Static_assert((int)LS_RUN_EXCHANGE_GATHER == (int)LS_EXCHANGE_GATHER &&
@@ -84,6 +85,7 @@ static ls_layout make_layout(ls_run_file *run, const ls_device_facts *device) {
       .chunks = (int)run->chunks,
       .post_validation = run->post_validation,
       .context = (ls_context)run->context,
+      .ulysses = run->context == LS_RUN_CONTEXT_HYBRID ? (int)run->ulysses_degree : 1,
       .ep = (int)run->mesh.ep,
       .exchange = (ls_expert_exchange)run->experts.exchange,
       .expert_bound = llround(100 * run->experts.bound),
@@ -125,6 +127,16 @@ static ls_status read_schedule(ls_session *session, ls_error *error) {
   LS_TRY(ls_file_read(session->arena, name, &text, &session->layout.csv_bytes, error));
   session->layout.csv = text;
   return LS_OK;
+}
+
+static ls_status check_ulysses(const ls_session *session, ls_error *error) {
+  const ls_run_file *run = session->run;
+  const ls_layout *layout = &session->layout;
+  const bool hybrid = layout->context == LS_CONTEXT_HYBRID && layout->cp > 1;
+  if (run->ulysses_degree == LS_ULYSSES_DEGREE || hybrid) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: has no effect without context=hybrid and mesh.cp above 1: leave it out",
+                 ls_run_file_where(run, "ulysses_degree"));
 }
 
 static ls_status check_grad_dtype(const ls_session *session, ls_error *error) {
@@ -504,6 +516,7 @@ static ls_status resolve(ls_arena *arena, ls_run_file *run, int devices, int ran
   LS_TRY(open_device(made, on, error));
   LS_TRY(read_schedule(made, error));
   LS_TRY(check_grad_dtype(made, error));
+  LS_TRY(check_ulysses(made, error));
   LS_TRY(choose_recompute(made, error));
   LS_TRY(check_partners(made, error));
   LS_TRY(ls_session_check_sizes(made, error));

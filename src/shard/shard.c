@@ -351,8 +351,8 @@ static ls_status choose(const sharder *s, node_context *context, ls_axes family,
 }
 
 /* A data axis has nothing to do with others, so each is chosen for by itself; the parts of a user's
- * tensor axis together, as one collective may be over several. So the work grows with the number of
- * axes, and exponentially only with the parts of one. */
+ * tensor axis or context together, as one collective may be over several. So the work grows with
+ * the number of axes, and exponentially only with the parts of one. */
 static ls_status choose_all(const sharder *s, node_context *context, ls_error *error) {
   const ls_mesh *mesh = &s->out->mesh;
   memset(context->choice, CUT_NOTHING, sizeof context->choice);
@@ -366,7 +366,8 @@ static ls_status choose_all(const sharder *s, node_context *context, ls_error *e
       continue;
     }
     ls_axes family = 1u << a;
-    for (int b = a + 1; b < mesh->count && mesh->axes[a].role == LS_MESH_TENSOR; b++)
+    const ls_axes together = ls_mesh_axes(mesh, LS_MESH_TENSOR) | ls_mesh_context(mesh);
+    for (int b = a + 1; b < mesh->count && together >> a & 1; b++)
       if (left >> b & 1 && strcmp(mesh->axes[b].part, mesh->axes[a].part) == 0) family |= 1u << b;
     left &= ~family;
     LS_TRY(choose(s, context, family, error));

@@ -158,7 +158,29 @@ static ls_shares head_shares(const ls_layout *layout, const ls_graph *graph, int
   return 0;
 }
 
+/* Some ranks change tokens for heads, and more than one such group pass keys round. */
+static bool is_hybrid(const ls_layout *layout, const ls_graph *graph, int ulysses) {
+  return ulysses > 1 && ulysses < layout->cp && layout->cp % ulysses == 0 &&
+         head_shares(layout, graph, ulysses);
+}
+
+static ls_status check_hybrid(const ls_layout *layout, const ls_graph *graph, ls_error *error) {
+  if (is_hybrid(layout, graph, layout->ulysses)) return LS_OK;
+  int nearest = layout->ulysses < layout->cp ? layout->ulysses : layout->cp;
+  while (nearest > 1 && !is_hybrid(layout, graph, nearest)) nearest--;
+  for (int more = layout->ulysses; nearest < 2 && more < layout->cp; more++)
+    if (is_hybrid(layout, graph, more)) nearest = more;
+  char use[64] = "context=ring";
+  if (nearest > 1) snprintf(use, sizeof use, "ulysses_degree=%d, or context=ring", nearest);
+  return ls_fail(error, LS_INPUT,
+                 "context=hybrid with mesh.cp=%d and ulysses_degree=%d: expected a divisor of cp "
+                 "between 1 and that, which divides the heads of a rank of mesh.tp=%d: use %s",
+                 layout->cp, layout->ulysses, layout->tp, use);
+}
+
 static ls_status check_heads(const ls_layout *layout, const ls_graph *graph, ls_error *error) {
+  if (layout->cp > 1 && layout->context == LS_CONTEXT_HYBRID)
+    return check_hybrid(layout, graph, error);
   if (layout->context != LS_CONTEXT_ULYSSES || head_shares(layout, graph, layout->cp)) return LS_OK;
   int nearest = layout->cp;
   while (!head_shares(layout, graph, nearest)) nearest--;
@@ -195,12 +217,22 @@ static ls_status check_experts(const ls_layout *layout, const ls_graph *graph, l
                  layout->ep, (long long)graph->experts, layout->dp_shard, layout->cp, nearest);
 }
 
+/* Those of cp that change tokens for heads are the inner ones. */
+static void share_heads(const ls_layout *layout, const ls_graph *graph, ls_mesh *mesh) {
+  const int ranks = ls_layout_head_ranks(layout);
+  int axis = LS_AXIS_CP;
+  if (ranks == 1) return;
+  if (ranks < layout->cp) ls_mesh_split(mesh, axis++, "ulysses", ranks);
+  mesh->axes[axis].shares = LS_SHARES_TOKENS | head_shares(layout, graph, ranks);
+}
+
 /* Experts are shared out over cp and the inner ranks of dp_shard. */
 static void share_experts(const ls_layout *layout, ls_mesh *mesh) {
   const int ranks = layout->ep / layout->cp;
   if (layout->ep == 1) return;
   const ls_shares shares = ls_layout_senders(layout) ? LS_SHARES_SENT : LS_SHARES_EXPERTS;
-  if (layout->cp > 1) mesh->axes[LS_AXIS_CP].shares |= shares;
+  for (int a = 0; a < mesh->count; a++)
+    if (layout->cp > 1 && ls_mesh_context(mesh) >> a & 1) mesh->axes[a].shares |= shares;
   if (ranks == 1) return;
   ls_mesh_split(mesh, LS_AXIS_DP_SHARD, "ep", ranks);
   mesh->axes[LS_AXIS_DP_SHARD + 1].shares |= shares;
@@ -282,8 +314,7 @@ ls_status ls_layout_mesh(const ls_layout *layout, const ls_graph *graph, ls_mesh
                              [LS_AXIS_TP_KV] = tp_kv,
                              [LS_AXIS_TP_GROUP] = layout->tp / tp_kv,
                          });
-  if (!layout->mesh && layout->context == LS_CONTEXT_ULYSSES)
-    mesh->axes[LS_AXIS_CP].shares = LS_SHARES_TOKENS | head_shares(layout, graph, layout->cp);
+  if (!layout->mesh) share_heads(layout, graph, mesh);
   if (!layout->mesh) share_experts(layout, mesh);
   return LS_OK;
 }

@@ -86,10 +86,13 @@ typedef struct ls_run_validation {
   ls_run_globs globs;
 } ls_run_validation;
 
+enum { LS_ULYSSES_DEGREE = 2 }; /* where the run file says no other */
+
 typedef enum ls_run_context {
   LS_RUN_CONTEXT_GATHER,
   LS_RUN_CONTEXT_RING,
-  LS_RUN_CONTEXT_ULYSSES
+  LS_RUN_CONTEXT_ULYSSES,
+  LS_RUN_CONTEXT_HYBRID
 } ls_run_context;
 typedef enum ls_run_documents {
   LS_RUN_DOCUMENTS_AUTO, /* until it is resolved; else a stream */
@@ -306,9 +309,10 @@ typedef struct ls_run_file {
   int64_t wrap; /* layers of a unit */
   bool sequence_parallel;
   ls_run_context context;
-  const char *schedule; /* of the pipeline: a name, or a CSV file */
-  ls_run_globs stages;  /* layers of each chunk; one item "auto": by cost */
-  int64_t chunks;       /* of a stage; 0 auto */
+  int64_t ulysses_degree; /* ranks of cp that change tokens for heads; hybrid */
+  const char *schedule;   /* of the pipeline: a name, or a CSV file */
+  ls_run_globs stages;    /* layers of each chunk; one item "auto": by cost */
+  int64_t chunks;         /* of a stage; 0 auto */
   bool post_validation;
   ls_run_gather gather, reduce;
   int64_t prefetch;       /* -1 auto */

@@ -162,11 +162,11 @@ static void set_width(const ls_form *user, ls_form *small) {
 static bool shares_heads(const ls_form *small) {
   const int64_t kv_heads = small->kv_heads / least(small->kv_heads, small->tp);
   const int64_t queries = small->heads / small->tp / kv_heads;
-  return kv_heads % small->cp == 0 || (kv_heads == 1 && queries % small->cp == 0);
+  return kv_heads % small->head_ranks == 0 || (kv_heads == 1 && queries % small->head_ranks == 0);
 }
 
 static bool find_heads(const search *s, ls_form *small) {
-  const int64_t tp = small->tp, step = small->exchanges ? tp * small->cp : tp;
+  const int64_t tp = small->tp, step = tp * small->head_ranks;
   const int64_t most = least(s->user->heads, 4 * step);
   for (small->heads = step; small->heads <= most; small->heads += step)
     for (small->kv_heads = 1; small->kv_heads <= least(s->user->kv_heads, small->heads);
@@ -174,7 +174,7 @@ static bool find_heads(const search *s, ls_form *small) {
       if (small->heads % small->kv_heads) continue;
       if (s->user->latent && small->kv_heads != small->heads) continue;
       if (small->kv_heads % tp && tp % small->kv_heads) continue;
-      if (small->exchanges && !shares_heads(small)) continue;
+      if (!shares_heads(small)) continue;
       set_width(s->user, small);
       if (keeps(s, small, LS_SHRINK_HEADS)) return true;
     }
@@ -255,6 +255,16 @@ static bool fill_mesh(const search *s, ls_form *small) {
   return fill(s, small);
 }
 
+static bool is_hybrid(const ls_form *form) {
+  return form->head_ranks > 1 && form->head_ranks < form->cp;
+}
+
+/* So many ranks of cp; or groups of them, of two that change tokens for heads. */
+static int64_t few_context(const ls_form *user, int64_t members) {
+  if (is_hybrid(user)) return 2 * least(user->cp / user->head_ranks, members);
+  return least(user->cp, members);
+}
+
 /* So many ranks: two or three of a data axis, where three have one between; and one or more that
  * have the same experts. */
 static bool find_mesh(const search *s, ls_form *small, int64_t ranks) {
@@ -263,12 +273,15 @@ static bool find_mesh(const search *s, ls_form *small, int64_t ranks) {
   const int64_t together = least(ls_form_expert_shards(user), 2);
   const int64_t apart = user->shards / ls_form_expert_shards(user);
   const int64_t few = together > 1 ? 1 : least(apart, 2);
+  const bool hybrid = is_hybrid(user);
   for (small->pp = fewest; small->pp <= least(user->pp, ranks); small->pp++)
     for (small->replicas = least(user->replicas, 2); small->replicas <= least(user->replicas, 3);
          small->replicas++)
       for (small->shards = together * few; small->shards <= together * least(apart, 3);
            small->shards += together)
-        for (small->cp = least(user->cp, 2); small->cp <= least(user->cp, 3); small->cp++) {
+        for (small->cp = few_context(user, 2); small->cp <= few_context(user, 3);
+             small->cp += hybrid ? 2 : 1) {
+          small->head_ranks = hybrid ? 2 : user->head_ranks > 1 ? small->cp : 1;
           small->tp = ranks / (small->pp * small->replicas * small->shards * small->cp);
           if (small->tp < least(user->tp, 2) || small->tp > user->tp) continue;
           if (ranks_of(small) == ranks && fill_mesh(s, small)) return true;
@@ -418,6 +431,7 @@ static ls_layout small_layout(const search *s, const ls_layout *layout, const ls
   small.pp = (int)form->pp;
   ls_layout_set_data_ranks(&small, (int)form->replicas, (int)form->shards);
   small.cp = (int)form->cp;
+  if (layout->context == LS_CONTEXT_HYBRID) small.ulysses = (int)form->head_ranks;
   small.tp = (int)form->tp;
   small.ep = (int)form->ep;
   if (layout->chunks) small.chunks = (int)form->chunks;

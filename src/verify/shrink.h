@@ -35,10 +35,10 @@ typedef struct ls_form {
   int64_t positions;   /* the longest T of the model */
   int64_t logits_rows; /* tokens of a slice of logits; 0: one has all */
   bool sequence_parallel;
-  bool latent;      /* keys and values are made of a latent: each head has its own */
-  bool exchanges;   /* ranks of cp change tokens for heads */
-  bool offloads;    /* activations: what a chunk's last layers keep has no time to leave */
-  unsigned by_hand; /* of stages: ls_form_cut; 0: cut by cost */
+  bool latent;        /* keys and values are made of a latent: each head has its own */
+  int64_t head_ranks; /* of cp, that change tokens for heads; 1: none */
+  bool offloads;      /* activations: what a chunk's last layers keep has no time to leave */
+  unsigned by_hand;   /* of stages: ls_form_cut; 0: cut by cost */
 } ls_form;
 
 /* What stages cut by hand are like. */

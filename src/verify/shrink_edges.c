@@ -57,8 +57,8 @@ EDGE(third_stage, form->pp > 2)
 EDGE(several_microbatches, form->microbatches > 1)
 EDGE(several_chunks, form->chunks > 1)
 EDGE(kv_below_tp, form->kv_heads < form->tp)
-EDGE(queries_over_context,
-     form->exchanges && (form->kv_heads < form->tp || form->kv_heads / form->tp < form->cp))
+EDGE(queries_over_context, form->head_ranks > 1 && (form->kv_heads < form->tp ||
+                                                    form->kv_heads / form->tp < form->head_ranks))
 EDGE(grouped_heads, form->heads > form->kv_heads)
 EDGE(vocabulary_over_tp, form->vocabulary % form->tp != 0)
 EDGE(mlp_over_tp, form->mlp_width % form->tp != 0)
@@ -201,7 +201,7 @@ ls_status ls_form_make(const ls_model_config *config, const ls_layout *layout, i
         .sequence = sequence,
         .positions = config->positions,
         .sequence_parallel = layout->sequence_parallel && layout->tp > 1,
-        .exchanges = layout->context == LS_CONTEXT_ULYSSES && layout->cp > 1,
+        .head_ranks = ls_layout_head_ranks(layout),
         .offloads = layout->offload.activations != LS_TIER_DEVICE};
   if (status == LS_OK) form->logits_rows = slice_of(form, layout);
   if (status == LS_OK) status = read_cut(scratch, layout->stages, form, error);

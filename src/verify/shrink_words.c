@@ -87,6 +87,9 @@ static void describe_mesh(ls_arena *arena, ls_shrunk *shrunk) {
   add_number(arena, shrunk, "mesh.dp_shard", before->shards, form->shards,
              why_members(form->shards));
   add_number(arena, shrunk, "mesh.cp", before->cp, form->cp, why_members(form->cp));
+  if (before->head_ranks < before->cp)
+    add_number(arena, shrunk, "ulysses_degree", before->head_ranks, form->head_ranks,
+               why_members(form->head_ranks));
   add_number(arena, shrunk, "mesh.tp", before->tp, form->tp, why_tp(form));
   add_number(arena, shrunk, "mesh.ep", before->ep, form->ep, why_members(form->ep));
 }

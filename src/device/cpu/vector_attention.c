@@ -466,31 +466,47 @@ static void run_attend(const ls_kernel_args *args, const attention_shape *s, for
   }
 }
 
+/* A block of queries against the runs of all pieces of keys, which are tile rows. */
+static void ring_attend(const ls_kernel_args *args, const attention_shape *s, forward_tiles *t,
+                        const query_block *block, const ring_share *keys, int64_t number,
+                        int64_t first) {
+  for (int64_t p = 0; p < keys->pieces; p++) {
+    const placed_rows rows = ring_places(keys, ring_row(keys, number, p));
+    placed_run run = {0};
+    while (placed_next(&rows, first, args->attributes->sequence, &run)) {
+      placed_run tiles = run;
+      tiles.row += p * keys->piece;
+      run_attend(args, s, t, block, &tiles);
+    }
+  }
+}
+
 /* One head of one sequence's rows: queries by runs against keys by runs. */
 static void ring_head_run(const ls_kernel_args *args, const attention_shape *s, forward_tiles *t,
                           int64_t number, int64_t head) {
-  const int64_t rows = ring_rows(args), sequence = args->attributes->sequence;
   const int64_t kv_head = head / s->group, kv_unit = number * s->kv_heads + kv_head;
+  const ring_share keys = ring_share_of(args, &args->in[1], 4, NULL);
+  const ring_share queries = ring_share_of(args, &args->in[0], 4, &args->in[3]);
+  const int64_t first = ring_first(args, &queries, number);
   for (int i = 1; i < 3 && t->kept != kv_unit; i++)
-    tile_load(i == 1 ? t->keys : t->values, s->width, s->sequence, &args->in[i], number * rows,
-              rows, kv_head * s->head_dim, s->head_dim);
+    ring_load(i == 1 ? t->keys : t->values, s->width, s->sequence, &args->in[i], &keys, number,
+              kv_head * s->head_dim, s->head_dim);
   t->kept = kv_unit;
-  const placed_rows all_keys = ring_places(args, &args->in[1], 4, NULL, number, rows);
-  const placed_rows queries = ring_places(args, &args->in[0], 4, &args->in[3], number, rows);
-  const int64_t first = queries.places[0] / sequence * sequence;
   attention_shape of = *s;
-  placed_run run = {0};
-  while (placed_next(&queries, first, sequence, &run)) {
-    of.first = run.first;
-    for (int64_t i = 0; i < run.end - run.begin; i += QUERIES) {
-      const query_block block = {number * rows + run.row + i, run.begin + i, 0,
-                                 least(QUERIES, run.end - run.begin - i), head};
-      queries_load(args, s, &block, t);
-      state_load(args, s, &block, t);
-      placed_run keys = {0};
-      while (placed_next(&all_keys, first, sequence, &keys))
-        run_attend(args, &of, t, &block, &keys);
-      state_store(args, s, &block, t);
+  for (int64_t p = 0; p < queries.pieces; p++) {
+    const int64_t row = ring_row(&queries, number, p);
+    const placed_rows rows = ring_places(&queries, row);
+    placed_run run = {0};
+    while (placed_next(&rows, first, args->attributes->sequence, &run)) {
+      of.first = run.first;
+      for (int64_t i = 0; i < run.end - run.begin; i += QUERIES) {
+        const query_block block = {row + run.row + i, run.begin + i, 0,
+                                   least(QUERIES, run.end - run.begin - i), head};
+        queries_load(args, s, &block, t);
+        state_load(args, s, &block, t);
+        ring_attend(args, &of, t, &block, &keys, number, first);
+        state_store(args, s, &block, t);
+      }
     }
   }
 }

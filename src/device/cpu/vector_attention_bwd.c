@@ -272,15 +272,16 @@ static void attention_bwd_turns(const void *work, int part, int64_t begin, int64
 
 /* A query head's q, do, log-sum-exp and do . o, by the rows of a sequence that are here. */
 static void ring_head_load(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
-                           int64_t row, int64_t rows, int64_t head) {
+                           const ring_share *share, int64_t number, int64_t head) {
   const int64_t column = head * s->head_dim, width = s->width;
-  tile_load(t->go, width, t->rows, &args->in[0], row, rows, column, s->head_dim);
-  tile_load(t->q, width, t->rows, &args->in[1], row, rows, column, s->head_dim);
+  ring_load(t->go, width, t->rows, &args->in[0], share, number, column, s->head_dim);
+  ring_load(t->q, width, t->rows, &args->in[1], share, number, column, s->head_dim);
   memset(t->dq, 0, (size_t)(t->rows * width) * sizeof(float));
   memset(t->sums, 0, (size_t)(2 * t->rows) * sizeof(float));
   const ls_view *lse = &args->in[4], *deltas = &args->in[5];
-  for (int64_t i = 0; i < rows; i++) {
-    const int64_t at = (row + i) * lse->dims[1] + head;
+  for (int64_t i = 0; i < share->pieces * share->piece; i++) {
+    const int64_t row = ring_row(share, number, i / share->piece) + i % share->piece;
+    const int64_t at = row * lse->dims[1] + head;
     t->sums[i] = ((const float *)lse->data)[at] * LS_LOG2_E;
     t->deltas[i] = ((const float *)deltas->data)[at];
   }
@@ -307,31 +308,56 @@ static void ring_run(const ls_kernel_args *args, const attention_shape *s, backw
   }
 }
 
+/* The loaded block of keys, with places from `key` to `end`, and the head's queries of all runs. */
+static void ring_queries_run(const ls_kernel_args *args, const attention_shape *s,
+                             backward_tiles *t, const ring_share *queries, int64_t number,
+                             int64_t key, int64_t end, int64_t head) {
+  const int64_t first = ring_first(args, queries, number);
+  for (int64_t p = 0; p < queries->pieces; p++) {
+    const placed_rows rows = ring_places(queries, ring_row(queries, number, p));
+    placed_run run = {0};
+    while (placed_next(&rows, first, args->attributes->sequence, &run)) {
+      placed_run tiles = run;
+      tiles.row += p * queries->piece;
+      ring_run(args, s, t, &tiles, key, end, head);
+    }
+  }
+}
+
+/* A sequence's sums, piece by piece. */
+static void ring_store(const ls_kernel_args *args, const attention_shape *s, int output,
+                       const float *sums, const ring_share *share, int64_t number, int64_t head) {
+  for (int64_t p = 0; p < share->pieces; p++)
+    sums_store(args, s, output, sums + p * share->piece * s->width, ring_row(share, number, p), 0,
+               share->piece, head);
+}
+
 /* One KV head of one sequence's rows. Keys that no query here sees have a gradient of zero. */
 static void ring_kv_head_run(const ls_kernel_args *args, const attention_shape *s,
                              backward_tiles *t, int64_t number, int64_t kv_head) {
-  const int64_t rows = ring_rows(args), row = number * rows, sequence = args->attributes->sequence;
-  const placed_rows all_keys = ring_places(args, &args->in[2], 7, NULL, number, rows);
-  const placed_rows queries = ring_places(args, &args->in[1], 7, &args->in[6], number, rows);
-  const int64_t first = queries.places[0] / sequence * sequence;
+  const ring_share all_keys = ring_share_of(args, &args->in[2], 7, NULL);
+  const ring_share queries = ring_share_of(args, &args->in[1], 7, &args->in[6]);
+  const int64_t first = ring_first(args, &queries, number);
   memset(t->dk, 0, (size_t)(t->rows * s->width) * sizeof(float));
   memset(t->dv, 0, (size_t)(t->rows * s->width) * sizeof(float));
   for (int64_t head = kv_head * s->group; head < (kv_head + 1) * s->group; head++) {
-    ring_head_load(args, s, t, row, rows, head);
-    placed_run keys = {0}, run;
-    while (placed_next(&all_keys, first, sequence, &keys))
-      for (int64_t key = keys.begin; key < keys.end; key += KEYS) {
-        const int64_t end = least(keys.end, key + KEYS);
-        t->key_row = keys.row + key - keys.begin;
-        keys_load(args, s, t, row + t->key_row, end - key, kv_head);
-        run = (placed_run){0};
-        while (placed_next(&queries, first, sequence, &run))
-          ring_run(args, s, t, &run, key, end, head);
-      }
-    sums_store(args, s, 0, t->dq, row, 0, rows, head);
+    ring_head_load(args, s, t, &queries, number, head);
+    for (int64_t p = 0; p < all_keys.pieces; p++) {
+      const int64_t row = ring_row(&all_keys, number, p);
+      const placed_rows rows = ring_places(&all_keys, row);
+      placed_run keys = {0};
+      while (placed_next(&rows, first, args->attributes->sequence, &keys))
+        for (int64_t key = keys.begin; key < keys.end; key += KEYS) {
+          const int64_t at = keys.row + key - keys.begin, end = least(keys.end, key + KEYS);
+          t->key_row = p * all_keys.piece + at;
+          keys_load(args, s, t, row + at, end - key, kv_head);
+          ring_queries_run(args, s, t, &queries, number, key, end, head);
+        }
+    }
+    ring_store(args, s, 0, t->dq, &queries, number, head);
   }
-  sums_store(args, s, 1, t->dk, row, 0, rows, kv_head);
-  sums_store(args, s, 2, t->dv, row, 0, rows, kv_head);
+  ring_store(args, s, 1, t->dk, &all_keys, number, kv_head);
+  ring_store(args, s, 2, t->dv, &all_keys, number, kv_head);
 }
 
 static void ring_turns(const void *work, int part, int64_t begin, int64_t end) {

@@ -39,15 +39,57 @@ LS_INLINE placed_rows placed_queries(const ls_kernel_args *args, const ls_view *
                        .rows = q->valid[0]};
 }
 
-/* Keys and queries of a ring are shares of all rows, of which places tell: of sequence `number` the
- * `rows` that are here. */
-LS_INLINE placed_rows ring_places(const ls_kernel_args *args, const ls_view *of, int places,
-                                  const ls_view *positions, int64_t number, int64_t rows) {
+/* Keys and queries of a ring are shares of all rows, of which places tell. A share lies in pieces,
+ * one for each rank that changed tokens for heads (or one in all), and a piece has some rows of
+ * each sequence. */
+typedef struct ring_share {
+  const int32_t *places;    /* of the share's rows */
+  const int32_t *positions; /* likewise; NULL: not asked for */
+  int64_t pieces, piece;    /* how many, and rows of a sequence in each */
+  int64_t stride;           /* rows from piece to piece */
+} ring_share;
+
+/* Where the first row's sequence ends, so does its piece; of one sequence all rows are one. */
+LS_INLINE ring_share ring_share_of(const ls_kernel_args *args, const ls_view *of, int places,
+                                   const ls_view *positions) {
   const ls_view *all = &args->in[places];
-  const int64_t row = number * rows;
-  return (placed_rows){.places = (const int32_t *)all->data + (of->start[0] - all->start[0]) + row,
-                       .positions = positions ? (const int32_t *)positions->data + row : NULL,
-                       .rows = rows};
+  const int64_t rows = ring_rows(args), sequence = args->attributes->sequence;
+  ring_share share = {.places = (const int32_t *)all->data + (of->start[0] - all->start[0]),
+                      .positions = positions ? positions->data : NULL,
+                      .piece = 1};
+  while (share.piece < rows && share.places[share.piece] / sequence == share.places[0] / sequence)
+    share.piece++;
+  share.pieces = rows / share.piece;
+  share.stride = of->valid[0] / share.pieces;
+  return share;
+}
+
+/* The first row of a sequence in piece `piece`. */
+LS_INLINE int64_t ring_row(const ring_share *share, int64_t number, int64_t piece) {
+  return piece * share->stride + number * share->piece;
+}
+
+/* The rows from that one on. */
+LS_INLINE placed_rows ring_places(const ring_share *share, int64_t row) {
+  return (placed_rows){.places = share->places + row,
+                       .positions = share->positions ? share->positions + row : NULL,
+                       .rows = share->piece};
+}
+
+/* The first place of a sequence. */
+LS_INLINE int64_t ring_first(const ls_kernel_args *args, const ring_share *share, int64_t number) {
+  const int64_t sequence = args->attributes->sequence;
+  return share->places[ring_row(share, number, 0)] / sequence * sequence;
+}
+
+/* A sequence's rows, piece behind piece, and zeros up to `all_rows`. */
+LS_INLINE void ring_load(float *tile, int64_t width, int64_t all_rows, const ls_view *view,
+                         const ring_share *share, int64_t number, int64_t column, int64_t columns) {
+  for (int64_t p = 0; p < share->pieces; p++) {
+    const int64_t at = p * share->piece;
+    tile_load(tile + at * width, width, p + 1 < share->pieces ? share->piece : all_rows - at, view,
+              ring_row(share, number, p), share->piece, column, columns);
+  }
 }
 
 /* The next run of the sequence whose first token has place `first`. */
