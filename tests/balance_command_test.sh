@@ -68,6 +68,17 @@ run 0 train $words out=plain train.steps=4 experts.loads=false
 run 2 train $words out=plain train.steps=5 experts.aux_loss=0.5
 says "experts.aux_loss"
 
+# Rows are sent where a bound is given, unless all tokens are to be gathered.
+over="$words train.steps=1 mesh.dp_shard=2 mesh.ep=2 -n 2"
+run 0 show $over --collectives
+! grep -q "for to_slots\|to_slots:" output || fail "rows are sent without a bound"
+run 0 show $over experts.bound=1.5 --collectives
+says "to_slots: S(1) on ep -> S(0)"
+run 2 train $over out=no experts.exchange=gather experts.bound=1.5
+says "experts.bound: given with experts.exchange=gather"
+run 2 train $over out=no experts.again=2
+says "experts.again: given without experts.bound"
+
 # Correction biases follow loads; a run that goes on, on whatever layout, has the same.
 cat >latent.json <<'JSON'
 {"model_type": "deepseek_v3", "vocab_size": 256, "hidden_size": 16, "num_hidden_layers": 2,

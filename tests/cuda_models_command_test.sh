@@ -82,6 +82,8 @@ both 5e-6 model=small.json dtype=fp32 mesh.cp=2
 both 5e-6 model=small.json dtype=fp32 mesh.cp=2 context=ring mesh.dp_shard=2 zero=3 recompute=full
 both 2e-2 model=llama.json dtype=bf16 mesh.cp=2 context=ulysses mesh.tp=2
 both 2e-2 model=small.json dtype=bf16 mesh.cp=4 context=ring
+both 5e-6 model=small.json dtype=fp32 mesh.cp=4 context=hybrid
+both 2e-2 model=llama.json dtype=bf16 mesh.cp=4 context=hybrid zero=3
 both 5e-6 model=mixtral.json dtype=fp32 mesh.cp=2 mesh.ep=2
 
 # Dropout drops what it drops elsewhere.

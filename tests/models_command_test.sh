@@ -12,8 +12,8 @@ run 0 models LLaMA3-405B
 says "parameters   405853388800, published 405.9 billion"
 run 0 models mixtral-8x7b
 says "parameters   46702792704, published 46.7 billion"
-run 0 models kimi-k2
-says "cannot be built: experts of this family"
+run 0 models gpt-oss-20b
+says "cannot be built: the family gpt_oss"
 run 0 models gpt2-124m --json
 says '"n_layer": 12'
 run 2 models lama3-8c
@@ -30,5 +30,5 @@ KEYS
 run 0 simulate keys.yaml --on 8xh100-sxm
 says "Llama-3.2-1B: 1235.81 M parameters"
 run 0 check keys.yaml dtype=auto --on 8xh100-sxm
-run 2 simulate keys.yaml model=Kimi-K2 --on 8xh100-sxm
-says "kimi-k2 cannot be built yet: experts of this family"
+run 2 simulate keys.yaml model=gpt-oss-20b --on 8xh100-sxm
+says "gpt-oss-20b cannot be built yet: the family gpt_oss"

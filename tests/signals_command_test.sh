@@ -20,7 +20,7 @@ END
 cat >run.yaml <<'END'
 model: config.json
 data: {text: text.txt, seq_len: 16, validation: 0.2}
-train: {batch: 2, lr: 1e-3, steps: 20000, warmup: 1, lr_schedule: constant}
+train: {batch: 2, lr: 1e-3, steps: 20000000, warmup: 1, lr_schedule: constant}
 eval: {every: 0}
 checkpoint: {every: 0}
 device: {threads: 1}

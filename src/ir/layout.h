@@ -26,7 +26,7 @@ typedef enum ls_context {
 /* How tokens come to experts of other ranks, with ep > 1; in the order of the words of
  * experts.exchange. */
 typedef enum ls_expert_exchange {
-  LS_EXCHANGE_AUTO = 0, /* the first */
+  LS_EXCHANGE_AUTO = 0, /* until a run file is resolved; else the first */
   LS_EXCHANGE_GATHER,   /* each rank gathers the tokens of all, and does the rows of its experts */
   LS_EXCHANGE_ALL_TO_ALL, /* rows go to the rank of their expert, in slots, and back */
   LS_EXCHANGE_COUNT

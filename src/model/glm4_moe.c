@@ -31,7 +31,7 @@ static ls_status read_glm4_moe(ls_arena *arena, const ls_json_object *json, ls_m
   config->unnormed_queries = !normed;
   LS_TRY(ls_read_deepseek_experts(arena, json, &fallbacks, config, error));
   LS_TRY(ls_read_activation(json, "hidden_act", "silu", 1u << LS_SILU, config, error));
-  LS_TRY(ls_read_heads(json, config->heads % 8 == 0 ? 8 : 0, 0, config, error));
+  LS_TRY(ls_read_heads(json, config->heads % 8 == 0 ? 8 : 0, 128, config, error));
   return ls_read_rope(arena, json, 1e4, 0.5, config, error);
 }
 

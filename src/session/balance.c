@@ -12,8 +12,19 @@ static ls_status check_exchange(const ls_session *session, ls_error *error) {
                     : run->bound > 0                      ? "experts.bound"
                     : run->again > 0                      ? "experts.again"
                                                           : NULL;
-  if (!key || session->config.experts > 0) return LS_OK;
-  return refuse(session, key, "given for a model without experts; expected auto", error);
+  if (key && session->config.experts == 0)
+    return refuse(session, key, "given for a model without experts; expected auto", error);
+  if (run->exchange == LS_RUN_EXCHANGE_GATHER && run->bound > 0)
+    return refuse(session, "experts.bound",
+                  "given with experts.exchange=gather, which has no slots; expected auto, or "
+                  "experts.exchange=all_to_all",
+                  error);
+  if (run->again > 0 && run->bound <= 0)
+    return refuse(session, "experts.again",
+                  "given without experts.bound, so that no step is made again; expected auto, or "
+                  "that too",
+                  error);
+  return LS_OK;
 }
 
 ls_status ls_balance_apply(ls_session *session, ls_error *error) {

@@ -73,6 +73,13 @@ _Static_assert((int)LS_RUN_EXCHANGE_GATHER == (int)LS_EXCHANGE_GATHER &&
                    (int)LS_RUN_EXCHANGE_ALL_TO_ALL == (int)LS_EXCHANGE_ALL_TO_ALL,
                "experts.exchange lists the kinds in order");
 
+/* Slots for all rows are never fewer bytes than the tokens of all: bounded ones may be. */
+static ls_expert_exchange choose_exchange(const ls_run_file *run) {
+  if (run->experts.exchange != LS_RUN_EXCHANGE_AUTO)
+    return (ls_expert_exchange)run->experts.exchange;
+  return run->experts.bound > 0 ? LS_EXCHANGE_ALL_TO_ALL : LS_EXCHANGE_GATHER;
+}
+
 static double momentum_of(const ls_run_file *run) {
   if (run->optimizer.momentum >= 0) return run->optimizer.momentum;
   return run->optimizer.name == LS_RUN_MUON ? 0.95 : 0.9;
@@ -87,7 +94,7 @@ static ls_layout make_layout(ls_run_file *run, const ls_device_facts *device) {
       .context = (ls_context)run->context,
       .ulysses = run->context == LS_RUN_CONTEXT_HYBRID ? (int)run->ulysses_degree : 1,
       .ep = (int)run->mesh.ep,
-      .exchange = (ls_expert_exchange)run->experts.exchange,
+      .exchange = choose_exchange(run),
       .expert_bound = llround(100 * run->experts.bound),
       .expert_again = llround(100 * run->experts.again),
       .zero = (int)run->zero,

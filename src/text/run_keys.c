@@ -219,7 +219,7 @@ const ls_run_key ls_run_keys[] = {
 
     {"experts.exchange", LS_RUN_CHOICE, AT(experts.exchange), .default_text = "auto",
      .words = "auto gather all_to_all", .effect = LS_RUN_LAYOUT,
-     .help = "of tokens with mesh.ep: experts gather all, or are sent their rows; auto: gather"},
+     .help = "with mesh.ep: experts gather all tokens, or are sent rows; auto: sent with a bound"},
     {"experts.bound", LS_RUN_NUMBER, AT(experts.bound), .default_text = "auto", .word = "auto",
      .word_value = 0, .low = 0.01, .high = 1e6, .effect = LS_RUN_LAYOUT,
      .help = "all_to_all: slots over the rows that an even routing sends; auto: for all rows"},
