@@ -103,7 +103,7 @@ static void check(const ls_test_shape *shape, const ls_layout *layout) {
       .programs = {compile(arena, shape, layout, true), compile(arena, shape, layout, false)}};
   const ls_device_options device = {.kind = "reference", .compute = layout->compute};
   assert_int_equal(ls_device_open(&device, &work.device, &error), LS_OK);
-  assert_int_equal(ls_world_create_threads(ls_test_layout_ranks(layout), &world, &error), LS_OK);
+  assert_int_equal(ls_world_create_threads(ls_layout_ranks(layout), &world, &error), LS_OK);
   if (ls_rank_threads_run(world, rank_body, &work, &error) != LS_OK) fail_msg("%s", error.text);
   ls_world_destroy(&world);
   for (int s = 0; s < STEPS; s++) {

@@ -347,8 +347,7 @@ static ls_status run(const compiled *made, const struct subject *of, numbers *ou
   job work = {.made = made, .of = of, .out = out};
   const ls_device_options device = {.kind = "reference", .compute = LS_F64};
   assert_int_equal(ls_device_open(&device, &work.device, error), LS_OK);
-  assert_int_equal(ls_world_create_threads(ls_test_layout_ranks(&made->layout), &world, error),
-                   LS_OK);
+  assert_int_equal(ls_world_create_threads(ls_layout_ranks(&made->layout), &world, error), LS_OK);
   ls_world_set_deadline(world, 10);
   out->count = 0;
   const ls_status status = ls_rank_threads_run(world, rank_body, &work, error);

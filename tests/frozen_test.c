@@ -12,6 +12,7 @@
 #include "lower/compile.h"
 #include "store/freeze.h"
 #include "support/layouts.h"
+#include "support/program_faults.h"
 #include "verify/equality.h"
 
 static const char *const names[] = {"embedding", "layers.0", "*.norm"};
@@ -104,12 +105,6 @@ static int find_parameter(const ls_program *program, bool trainable) {
   return -1;
 }
 
-static ls_instruction *find_update(const ls_program *program) {
-  for (int i = 0; i < program->instructions.count; i++)
-    if (program->instructions.items[i].kind == LS_OP_ADAMW) return &program->instructions.items[i];
-  return NULL;
-}
-
 /* A gradient that is summed, an update, or a mark that is another than the model's. */
 static void what_is_not_left_alone_is_disproved(void **state) {
   (void)state;
@@ -128,7 +123,7 @@ static void what_is_not_left_alone_is_disproved(void **state) {
   parameters[frozen].part[LS_PART_MOMENT1] = parameters[trained].part[LS_PART_MOMENT1];
   assert_false(proves(&made, "is frozen, but has first moments"));
   parameters[frozen].part[LS_PART_MOMENT1] = -1;
-  ls_instruction *update = find_update(made.program);
+  ls_instruction *update = ls_test_need(made.program, LS_OP_ADAMW, 0);
   const int was = update->out[0];
   update->out[0] = parameters[frozen].part[LS_PART_STORED];
   assert_false(proves(&made, NULL));

@@ -4,23 +4,12 @@
  * shared experts, layers without experts and groups of experts too. Loads of the whole and of parts
  * of a step are those of one device with as many microbatches. Every program is proved, every other
  * one saved and read back; and programs that lack a part of loads or losses are refuted. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include "check/check.h"
-#include "lower/compile.h"
 #include "support/layouts.h"
-#include "verify/equality.h"
+#include "support/program_faults.h"
 
-enum { SEQUENCES = 24, SEQUENCE = 12, STEPS = 3, MOST_STAGES = 4 };
-
-static const double tolerance = 1e-10;
+enum { SEQUENCES = 24, SEQUENCE = 12, STEPS = 3 };
 
 static const ls_test_shape shapes[] = {
     {"mixtral",
@@ -45,8 +34,6 @@ enum { MIXTRAL, QWEN, OLMOE, SHAPES, GROUPS = SHAPES };
 
 #define MESH(replicate, shard, context, tensor, experts) \
   .dp_replicate = (replicate), .dp_shard = (shard), .cp = (context), .tp = (tensor), .ep = (experts)
-#define PIPE(stages, kind) .pp = (stages), .schedule = (kind)
-#define EVERY .recompute = LS_EVERY_OP, .recompute_layers = 1
 #define BY(which, share, more) \
   .balance = {.form = LS_BALANCE_##which, .aux = (share), .z = (more), .loads = true}
 
@@ -60,10 +47,10 @@ typedef struct balance_case {
 
 static const balance_case cases[] = {
     {MIXTRAL, {MESH(1, 4, 1, 1, 1), .zero = 3}, BY(MODEL, 0.5, 0)},
-    {MIXTRAL, {MESH(2, 2, 1, 2, 1), .zero = 1, .sequence_parallel = true}, BY(MODEL, 0.5, 0.1)},
+    {MIXTRAL, {MESH(2, 2, 1, 2, 1), .zero = 1, SP}, BY(MODEL, 0.5, 0.1)},
     {QWEN, {MESH(1, 2, 2, 1, 4), .zero = 2, .microbatches = 3}, BY(MODEL, 0.5, 0), true},
     {OLMOE, {MESH(1, 2, 2, 2, 2), .zero = 3, EVERY}, BY(MODEL, 0.5, 0.1)},
-    {QWEN, {MESH(1, 4, 1, 3, 2), .zero = 3, .sequence_parallel = true}, BY(LAYER, 0.5, 0)},
+    {QWEN, {MESH(1, 4, 1, 3, 2), .zero = 3, SP}, BY(LAYER, 0.5, 0)},
     {MIXTRAL,
      {MESH(1, 2, 1, 1, 1), PIPE(2, "1f1b"), .zero = 1, .microbatches = 4},
      BY(LAYER, 1, 0)},
@@ -74,8 +61,7 @@ static const balance_case cases[] = {
     {MIXTRAL, {MESH(1, 4, 1, 1, 2), .zero = 3, .microbatches = 2}, BY(SEQUENCE, 0.5, 0)},
     {QWEN, {MESH(2, 2, 2, 1, 4), .zero = 1, .context = LS_CONTEXT_RING}, BY(SEQUENCE, 0.5, 0.1)},
     {OLMOE,
-     {MESH(1, 2, 1, 2, 2), PIPE(2, "zbv"), .zero = 3, .microbatches = 4, .prefetch = 1,
-      .sequence_parallel = true},
+     {MESH(1, 2, 1, 2, 2), PIPE(2, "zbv"), .zero = 3, .microbatches = 4, .prefetch = 1, SP},
      BY(SEQUENCE, 0.5, 0)},
     {MIXTRAL,
      {MESH(1, 2, 1, 1, 2), PIPE(2, "interleaved"), .zero = 3, .microbatches = 2, EVERY},
@@ -99,28 +85,20 @@ static const balance_case cases[] = {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
-typedef struct made {
+/* A case, in memory that its experiment points to. */
+typedef struct balance_run {
   const char *name;
   ls_model_config config;
   ls_layout layout;
-  ls_experiment experiment;
   const char *freeze[1];
-  ls_graph *graph;
-  ls_program *stages[MOST_STAGES];
-} made;
+  ls_experiment experiment;
+} balance_run;
 
-static void open_case(ls_arena *arena, int which, made *of) {
+static balance_run *open_case(ls_arena *arena, int which) {
   const balance_case *c = &cases[which];
-  const ls_layout usual = ls_layout_default();
-  *of = (made){.layout = c->layout, .freeze = {c->freeze}};
-  ls_layout *layout = &of->layout;
-  if (!layout->pp) layout->pp = 1;
-  if (!layout->microbatches) layout->microbatches = 1;
-  layout->layers_per_unit = 1;
-  layout->compute = LS_F64;
-  layout->grad_dtype = usual.grad_dtype;
-  layout->optimizer = usual.optimizer;
-  layout->offload = usual.offload;
+  balance_run *of = LS_NEW(arena, balance_run);
+  of->layout = ls_test_layout_of(&c->layout);
+  of->freeze[0] = c->freeze;
   of->config = ls_test_shape_config(arena, &shapes[c->shape == GROUPS ? QWEN : c->shape]);
   of->config.balance = c->balance;
   if (c->shape == GROUPS) {
@@ -130,84 +108,46 @@ static void open_case(ls_arena *arena, int which, made *of) {
     of->config.route_scale = 2.5;
     of->config.balance.bias_rate = 0.05;
   }
-  of->name = ls_arena_printf(arena, "%d %s, %s", which,
-                             c->shape == GROUPS ? "groups" : shapes[c->shape].name,
-                             ls_layout_print(arena, layout));
-  of->experiment = (ls_experiment){.sequences = SEQUENCES,
+  of->name =
+      ls_arena_printf(arena, "%d %s", which, c->shape == GROUPS ? "groups" : shapes[c->shape].name);
+  of->experiment = (ls_experiment){.config = &of->config,
+                                   .sequences = SEQUENCES,
                                    .sequence = SEQUENCE,
                                    .seed = 20261127,
                                    .documents = c->documents,
                                    .steps = STEPS,
+                                   .freeze = of->freeze,
                                    .freeze_count = c->freeze != NULL,
                                    .saved = which % 2 == 1,
                                    .learning_rate = 0.01};
+  return of;
 }
 
-/* What the address of is kept in the experiment. */
-static void point(made *of) {
-  of->experiment.config = &of->config;
-  of->experiment.freeze = of->freeze;
-}
-
-static double difference_from_one(ls_arena *arena, const made *of, const char **where) {
-  ls_experiment one_of = of->experiment;
+/* Loads of parts of a step are those of one device with as many microbatches. */
+static void train_one_device(ls_arena *arena, const balance_run *of, ls_trajectory *reference) {
+  const ls_balance *balance = &of->config.balance;
   ls_layout one = ls_layout_default();
-  ls_trajectory reference, result;
   ls_error error = {0};
   one.compute = LS_F64;
-  const bool parts = of->config.balance.form != LS_BALANCE_SEQUENCE && of->config.balance.aux > 0;
-  one.microbatches = parts ? of->layout.microbatches : 1;
-  one_of.alter = NULL;
-  one_of.saved = false;
-  if (ls_trajectory_run(arena, &one_of, &one, &reference, &error) != LS_OK)
+  if (balance->form != LS_BALANCE_SEQUENCE && balance->aux > 0)
+    one.microbatches = of->layout.microbatches;
+  if (ls_trajectory_run(arena, &of->experiment, &one, reference, &error) != LS_OK)
     fail_msg("%s: one device: %s", of->name, error.text);
-  const ls_status status = ls_trajectory_run(arena, &of->experiment, &of->layout, &result, &error);
-  *where = "replicas that differ";
-  if (status == LS_FAILED && result.unlike) return 1;
-  if (status != LS_OK) fail_msg("%s: %s", of->name, error.text);
-  return ls_trajectory_difference(&result, &reference, where);
-}
-
-static void compile(ls_arena *arena, made *of) {
-  ls_error error = {0};
-  of->graph = ls_test_model(arena, &of->config, &of->layout, SEQUENCES, SEQUENCE);
-  for (int p = 0; p < of->graph->parameters.count && of->experiment.freeze_count; p++)
-    if (strstr(of->graph->parameters.items[p].about.name, ".router"))
-      of->graph->parameters.items[p].trainable = false;
-  ls_graph_backward(of->graph);
-  if (ls_program_compile(of->graph, &of->layout, LS_PROGRAM_STEP, of->stages, &error) != LS_OK)
-    fail_msg("%s: %s", of->name, error.text);
-}
-
-static ls_status check(const made *of, ls_error *error) {
-  return ls_check(of->graph, &of->layout, (const ls_program *const *)of->stages, NULL, error);
 }
 
 static void test_layouts_equal_one_device_and_are_proved(void **state) {
   (void)state;
-  const char *asked = getenv("LS_CASE");
-  double worst = 0;
-  int failed = 0;
+  ls_test_tally tally = {0};
   for (int which = 0; which < CASES; which++) {
     ls_arena *arena = ls_arena_create();
-    made of;
-    ls_error error = {0};
-    const char *where;
-    open_case(arena, which, &of);
-    point(&of);
-    if (!asked || strstr(of.name, asked)) {
-      compile(arena, &of);
-      const ls_status status = check(&of, &error);
-      if (status != LS_OK) print_message("%s: %s\n", of.name, error.text);
-      const double difference = difference_from_one(arena, &of, &where);
-      if (!(difference < tolerance)) print_message("%s: %.3g in %s\n", of.name, difference, where);
-      failed += status != LS_OK || !(difference < tolerance);
-      if (difference > worst) worst = difference;
-    }
+    const balance_run *of = open_case(arena, which);
+    ls_trajectory reference;
+    train_one_device(arena, of, &reference);
+    ls_test_tally_layout(&tally, &of->experiment, &reference, &of->layout,
+                         ls_test_layout_print(arena, &of->layout, of->name));
     ls_arena_destroy(&arena);
   }
-  print_message("%d layouts, worst difference %.3g\n", CASES, worst);
-  assert_int_equal(failed, 0);
+  LS_TEST_EXPECT(&tally, CASES, 0);
 }
 
 /* What a step without the losses, or with biases that stay, comes to is not the same. */
@@ -215,29 +155,25 @@ static void test_each_part_counts(void **state) {
   (void)state;
   for (int part = 0; part < 4; part++) {
     ls_arena *arena = ls_arena_create();
-    made of;
-    open_case(arena, part == 3 ? CASES - 1 : 3, &of);
-    point(&of);
-    of.layout = ls_layout_default();
-    of.layout.compute = LS_F64;
+    balance_run *of = open_case(arena, part == 3 ? CASES - 1 : 3);
+    ls_layout one = ls_layout_default();
+    one.compute = LS_F64;
     ls_trajectory with, without;
     ls_error error = {0};
     const char *where;
-    if (ls_trajectory_run(arena, &of.experiment, &of.layout, &with, &error) != LS_OK)
+    if (ls_trajectory_run(arena, &of->experiment, &one, &with, &error) != LS_OK)
       fail_msg("%s", error.text);
-    if (part == 0) of.config.balance.aux = 0;
-    if (part == 1) of.config.balance.z = 0;
-    if (part == 2) of.config.balance.form = LS_BALANCE_SEQUENCE;
-    if (part == 3) of.config.balance.bias_rate = 0;
-    if (ls_trajectory_run(arena, &of.experiment, &of.layout, &without, &error) != LS_OK)
+    if (part == 0) of->config.balance.aux = 0;
+    if (part == 1) of->config.balance.z = 0;
+    if (part == 2) of->config.balance.form = LS_BALANCE_SEQUENCE;
+    if (part == 3) of->config.balance.bias_rate = 0;
+    if (ls_trajectory_run(arena, &of->experiment, &one, &without, &error) != LS_OK)
       fail_msg("%s", error.text);
     if (!(ls_trajectory_difference(&without, &with, &where) > 1e-6))
       fail_msg("part %d counts nothing", part);
     ls_arena_destroy(&arena);
   }
 }
-
-typedef bool fault(ls_program *program);
 
 static bool is_of(const ls_program *program, int value, const char *what) {
   return strstr(program->values.items[value].name, what) != NULL;
@@ -314,26 +250,19 @@ static bool loads_of_another_layer(ls_program *program) {
 static void test_faults_are_refuted(void **state) {
   (void)state;
   static const struct {
-    const char *name;
-    fault *change;
     int of; /* case */
+    ls_test_fault fault;
   } faults[] = {
-      {"loads of own sequences", loads_of_own_sequences, 4},
-      {"told loads of one rank", told_loads_of_one_rank, 0},
-      {"losses of others lost", losses_of_others_lost, 8},
-      {"slopes by another scale", slopes_by_another_scale, 0},
-      {"loads of another layer", loads_of_another_layer, 0},
+      {4, {"loads of own sequences", loads_of_own_sequences, NULL, false}},
+      {0, {"told loads of one rank", told_loads_of_one_rank, NULL, false}},
+      {8, {"losses of others lost", losses_of_others_lost, NULL, false}},
+      {0, {"slopes by another scale", slopes_by_another_scale, NULL, false}},
+      {0, {"loads of another layer", loads_of_another_layer, NULL, false}},
   };
   for (size_t f = 0; f < sizeof faults / sizeof *faults; f++) {
     ls_arena *arena = ls_arena_create();
-    made wrong;
-    ls_error error = {0};
-    open_case(arena, faults[f].of, &wrong);
-    point(&wrong);
-    compile(arena, &wrong);
-    if (!faults[f].change(wrong.stages[0])) fail_msg("%s: nothing to change", faults[f].name);
-    if (check(&wrong, &error) != LS_REFUTED) fail_msg("%s: accepted", faults[f].name);
-    print_message("%s: %s\n", faults[f].name, error.text);
+    const balance_run *of = open_case(arena, faults[f].of);
+    ls_test_refute(&of->experiment, &of->layout, &faults[f].fault, 1);
     ls_arena_destroy(&arena);
   }
 }

@@ -2,20 +2,10 @@
  * fp64, with texts side by side in masked sequences; a program whose
  * loss reads other labels is not proved. What the loss is, is held to PyTorch's in
  * classes_trace_slow_test.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "check/check.h"
-#include "lower/compile.h"
 #include "support/layouts.h"
-#include "support/tally.h"
-#include "verify/equality.h"
+#include "support/program_faults.h"
 
-enum { SEQUENCE = 8, SEQUENCES = 12, MOST_STAGES = 2 };
+enum { SEQUENCE = 8, SEQUENCES = 12 };
 
 static ls_model_config config_of(ls_arena *arena, int shape) {
   static const char *const names[] = {"no", "perhaps", "yes"};
@@ -24,44 +14,36 @@ static ls_model_config config_of(ls_arena *arena, int shape) {
   return config;
 }
 
-static const struct layout_case {
-  int shape, pp, dp_replicate, dp_shard, cp, tp, zero, microbatches;
-  bool sp;
-  const char *schedule;
-  bool recompute, post_validation;
-} cases[] = {
-    {0, 1, 3, 1, 1, 1, 0, 1, false, NULL, false, false},
-    {1, 1, 1, 2, 1, 1, 1, 2, false, NULL, false, false},
-    {2, 1, 1, 3, 1, 1, 2, 2, false, NULL, false, false},
-    {0, 1, 2, 2, 1, 1, 3, 3, false, NULL, false, false},
-    {1, 1, 1, 1, 1, 2, 0, 2, true, NULL, true, false},
-    {2, 1, 1, 2, 1, 3, 3, 1, true, NULL, false, false},
-    {1, 1, 1, 1, 2, 1, 0, 1, false, NULL, false, false},
-    {1, 1, 1, 2, 2, 2, 3, 1, true, NULL, true, false},
-    {0, 2, 1, 2, 1, 1, 3, 2, false, "1f1b", true, false},
-    {1, 2, 1, 2, 1, 1, 1, 3, false, "zbh1", false, true},
-    {1, 2, 1, 1, 2, 2, 0, 4, true, "zbh2", false, false},
+/* By shape. */
+enum { MOST_ROWS = 6, ROWS = 11 };
+static const struct {
+  int count;
+  ls_layout rows[MOST_ROWS];
+} layouts[LS_TEST_SHAPES] = {
+    {3,
+     {{.dp_replicate = 3},
+      {.dp_replicate = 2, .dp_shard = 2, .zero = 3, .microbatches = 3},
+      {PIPE(2, "1f1b"), .dp_shard = 2, .zero = 3, .microbatches = 2, EVERY}}},
+    {6,
+     {{.dp_shard = 2, .zero = 1, .microbatches = 2},
+      {.tp = 2, .microbatches = 2, SP, EVERY},
+      {.cp = 2},
+      {.dp_shard = 2, .cp = 2, .tp = 2, .zero = 3, SP, EVERY},
+      {PIPE(2, "zbh1"), .dp_shard = 2, .zero = 1, .microbatches = 3, .post_validation = true},
+      {PIPE(2, "zbh2"), .cp = 2, .tp = 2, .microbatches = 4, SP}}},
+    {2, {{.dp_shard = 3, .zero = 2, .microbatches = 2}, {.dp_shard = 2, .tp = 3, .zero = 3, SP}}},
 };
-enum { CASES = sizeof cases / sizeof *cases };
 
-static ls_layout layout_of(const struct layout_case *from) {
-  ls_layout layout = ls_layout_default();
-  layout.compute = LS_F64;
-  layout.pp = from->pp;
-  layout.dp_replicate = from->dp_replicate;
-  layout.dp_shard = from->dp_shard;
-  layout.cp = from->cp;
-  layout.tp = from->tp;
-  layout.zero = from->zero;
-  layout.microbatches = from->microbatches;
-  layout.sequence_parallel = from->sp;
-  layout.post_validation = from->post_validation;
-  if (from->schedule) layout.schedule = from->schedule;
-  if (from->recompute) {
-    layout.recompute = (ls_op_set)LS_EVERY_OP;
-    layout.recompute_layers = 1;
-  }
-  return layout;
+static ls_experiment experiment_of(const ls_model_config *config) {
+  return (ls_experiment){.config = config,
+                         .sequences = SEQUENCES,
+                         .sequence = SEQUENCE,
+                         .documents = true,
+                         .learning_rate = 1e-2,
+                         .seed = 7,
+                         .saved = true,
+                         .deadline_s = 60,
+                         .steps = 2};
 }
 
 static void every_layout_equals_one_device(void **state) {
@@ -70,57 +52,29 @@ static void every_layout_equals_one_device(void **state) {
   for (int shape = 0; shape < LS_TEST_SHAPES; shape++) {
     ls_arena *arena = ls_arena_create();
     const ls_model_config config = config_of(arena, shape);
-    const ls_experiment experiment = {.config = &config,
-                                      .sequences = SEQUENCES,
-                                      .sequence = SEQUENCE,
-                                      .documents = true,
-                                      .learning_rate = 1e-2,
-                                      .seed = 7,
-                                      .saved = true,
-                                      .deadline_s = 60,
-                                      .steps = 2};
-    ls_trajectory reference;
-    ls_test_one_device(arena, &experiment, config.family, &reference);
-    for (int c = 0; c < CASES; c++) {
-      if (cases[c].shape != shape) continue;
-      const ls_layout layout = layout_of(&cases[c]);
-      ls_test_tally_layout(&tally, &experiment, &reference, &layout,
-                           ls_layout_print(arena, &layout));
-    }
+    const ls_experiment experiment = experiment_of(&config);
+    ls_test_equal_layouts(&tally, &experiment, layouts[shape].rows, layouts[shape].count,
+                          ls_test_shapes[shape].name);
     ls_arena_destroy(&arena);
   }
-  print_message("%d layouts run, %d refused\n", tally.run, tally.refused);
-  assert_int_equal(tally.failed, 0);
-  assert_int_equal(tally.run, CASES);
+  LS_TEST_EXPECT(&tally, ROWS, 0);
 }
 
-/* The program is proved as it is, and not where the loss reads another input as its labels. */
+static bool classes_of_another_input(ls_program *program) {
+  ls_instruction *loss = ls_test_find(program, LS_OP_XENT_LOSS, 0);
+  if (loss) loss->in[3] = program->positions;
+  return loss;
+}
+
 static void the_proof_sees_other_labels(void **state) {
   (void)state;
+  static const ls_test_fault fault = {"classes of another input", classes_of_another_input, NULL,
+                                      false};
   ls_arena *arena = ls_arena_create();
   const ls_model_config config = config_of(arena, 1);
-  const ls_layout layout = layout_of(&cases[4]);
-  const ls_build_options options = {.tokens = SEQUENCES / layout.microbatches * SEQUENCE,
-                                    .sequence = SEQUENCE,
-                                    .documents = true};
-  ls_graph *graph;
-  ls_program *stages[MOST_STAGES];
-  ls_error error = {0};
-  assert_int_equal(ls_model_build(arena, &config, &options, &graph, &error), LS_OK);
-  ls_graph_backward(graph);
-  assert_int_equal(ls_program_compile(graph, &layout, LS_PROGRAM_STEP, stages, &error), LS_OK);
-  if (ls_check(graph, &layout, (const ls_program *const *)stages, NULL, &error) != LS_OK)
-    fail_msg("%s", error.text);
-  int changed = 0;
-  for (int i = 0; i < stages[0]->instructions.count; i++) {
-    ls_instruction *each = &stages[0]->instructions.items[i];
-    const bool loss = each->collective == LS_COLLECTIVE_NONE && each->kind == LS_OP_XENT_LOSS;
-    if (loss) each->in[3] = stages[0]->positions; /* classes of another input */
-    changed += loss;
-  }
-  assert_true(changed > 0);
-  assert_int_equal(ls_check(graph, &layout, (const ls_program *const *)stages, NULL, &error),
-                   LS_REFUTED);
+  const ls_experiment experiment = experiment_of(&config);
+  const ls_layout layout = ls_test_layout_of(&layouts[1].rows[1]);
+  ls_test_refute(&experiment, &layout, &fault, 1);
   ls_arena_destroy(&arena);
 }
 

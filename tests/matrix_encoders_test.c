@@ -3,23 +3,13 @@
  * pipelines, recomputation, documents and ranks that share each sequence; and the programs are
  * proved. Rings and decoding are refused. What looks back alone, or at another table's rows, is
  * rejected. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include "check/check.h"
-#include "lower/compile.h"
-#include "support/counts.h"
 #include "support/layouts.h"
-#include "support/tally.h"
+#include "support/program_faults.h"
 
 /* Counts that every run must reach. */
-enum { EXPECTED_RUN = 9, EXPECTED_REFUSED = 5, PIPELINES = 4, CONTEXTS = 6 };
+enum { RUN = 9, REFUSED = 5, PIPELINES = 4, CONTEXTS = 6 };
 
 /* With dropout everywhere; with rows of positions that are skipped; and with a window, two bases
  * and norms without biases. */
@@ -53,61 +43,16 @@ static ls_experiment experiment_of(const ls_model_config *config) {
 
 static void test_layouts_equal_one_device(void **state) {
   (void)state;
-  ls_test_tally counts = {0};
+  ls_test_tally tally = {0};
   for (int s = 0; s < SHAPES; s += MODERN) {
     ls_arena *arena = ls_arena_create();
     const ls_model_config config = ls_test_shape_config(arena, &shapes[s]);
     const ls_experiment experiment = experiment_of(&config);
-    ls_trajectory reference;
-    ls_test_one_device(arena, &experiment, shapes[s].name, &reference);
-    const ls_test_layouts all = ls_test_layouts_all(arena);
-    for (int l = s; l < all.count; l += EACH)
-      ls_test_tally_layout(&counts, &experiment, &reference, &all.items[l],
-                           ls_test_layout_print(arena, &all.items[l], shapes[s].name));
+    const ls_test_layouts some = ls_test_layouts_some(arena, s, EACH);
+    ls_test_equal_layouts(&tally, &experiment, some.items, some.count, shapes[s].name);
     ls_arena_destroy(&arena);
   }
-  print_message("%d layouts run, %d refused, worst difference %.3g\n", counts.run, counts.refused,
-                counts.worst);
-  assert_int_equal(counts.failed, 0);
-  const ls_test_count wanted[] = {LS_TEST_COUNT(counts.run, EXPECTED_RUN),
-                                  LS_TEST_COUNT(counts.refused, EXPECTED_REFUSED)};
-  ls_test_expect_counts(wanted, 2);
-}
-
-static void build(ls_arena *arena, const ls_model_config *config, const ls_experiment *experiment,
-                  const ls_layout *layout, void (*change)(ls_graph *), ls_graph **graph) {
-  ls_error error = {0};
-  const ls_build_options options = {
-      .tokens = experiment->sequences / layout->microbatches * experiment->sequence,
-      .sequence = experiment->sequence,
-      .documents = experiment->documents,
-      .places = layout->cp > 1};
-  if (ls_model_build(arena, config, &options, graph, &error) != LS_OK) fail_msg("%s", error.text);
-  if (change) change(*graph);
-  ls_graph_backward(*graph);
-}
-
-static void prove(const ls_experiment *experiment, const ls_layout *layout) {
-  ls_arena *arena = ls_arena_create();
-  ls_error error = {0};
-  ls_graph *graph;
-  ls_program *stages[2];
-  build(arena, experiment->config, experiment, layout, NULL, &graph);
-  if (ls_program_compile(graph, layout, LS_PROGRAM_STEP, stages, &error) != LS_OK ||
-      ls_check(graph, layout, (const ls_program *const *)stages, NULL, &error) != LS_OK)
-    fail_msg("%s: %s", ls_layout_print(arena, layout), error.text);
-  ls_arena_destroy(&arena);
-}
-
-/* Trains under the layout and proves its program. */
-static void run(const ls_experiment *experiment, const ls_layout *layout, ls_test_tally *counts) {
-  ls_arena *arena = ls_arena_create();
-  ls_trajectory reference;
-  const char *name = ls_layout_print(arena, layout);
-  ls_test_one_device(arena, experiment, name, &reference);
-  ls_test_tally_layout(counts, experiment, &reference, layout, name);
-  prove(experiment, layout);
-  ls_arena_destroy(&arena);
+  LS_TEST_EXPECT(&tally, RUN, REFUSED);
 }
 
 static ls_layout layout_of(int which) {
@@ -130,7 +75,7 @@ static ls_layout layout_of(int which) {
 
 static void test_pipelines(void **state) {
   (void)state;
-  ls_test_tally counts = {0};
+  ls_test_tally tally = {0};
   for (int which = 0; which < PIPELINES; which++) {
     ls_arena *arena = ls_arena_create();
     const ls_model_config config = ls_test_shape_config(arena, &shapes[which % 2]);
@@ -138,17 +83,16 @@ static void test_pipelines(void **state) {
     ls_layout layout = layout_of(which);
     experiment.sequences = 8;
     experiment.documents = which % 4 > 1;
-    run(&experiment, &layout, &counts);
+    ls_test_equal_layout(&tally, &experiment, &layout, config.family);
     ls_arena_destroy(&arena);
   }
-  assert_int_equal(counts.failed, 0);
-  assert_int_equal(counts.run, PIPELINES);
+  LS_TEST_EXPECT(&tally, PIPELINES, 0);
 }
 
 /* Ranks that share each sequence gather its keys, or change tokens for heads. */
 static void test_context(void **state) {
   (void)state;
-  ls_test_tally counts = {0};
+  ls_test_tally tally = {0};
   for (int which = 0; which < CONTEXTS; which++) {
     ls_arena *arena = ls_arena_create();
     const ls_model_config config = ls_test_shape_config(arena, &shapes[which % SHAPES]);
@@ -161,12 +105,10 @@ static void test_context(void **state) {
     layout.schedule = NULL;
     layout.cp = 2;
     layout.context = which / 2 % 2 ? LS_CONTEXT_ULYSSES : LS_CONTEXT_GATHER;
-    run(&experiment, &layout, &counts);
+    ls_test_equal_layout(&tally, &experiment, &layout, config.family);
     ls_arena_destroy(&arena);
   }
-  print_message("context: worst difference %.3g\n", counts.worst);
-  assert_int_equal(counts.failed, 0);
-  assert_int_equal(counts.run, CONTEXTS);
+  LS_TEST_EXPECT(&tally, CONTEXTS, 0);
 }
 
 static void test_what_cannot_be_is_refused(void **state) {
@@ -192,54 +134,37 @@ static void test_what_cannot_be_is_refused(void **state) {
   ls_arena_destroy(&arena);
 }
 
-static ls_node *find(ls_graph *graph, ls_op_kind kind, int number) {
-  for (int n = 0; n < graph->nodes.count; n++)
-    if (graph->nodes.items[n].kind == kind && number-- == 0) return &graph->nodes.items[n];
-  fail_msg("no %s", ls_op_name(kind));
-  return NULL;
-}
-
 static void look_back_alone(ls_graph *graph) {
-  find(graph, LS_OP_ATTENTION, 1)->attributes.two_way = 0;
+  ls_test_find_node(graph, LS_OP_ATTENTION, 1)->attributes.two_way = 0;
 }
 
 static void skip_no_rows(ls_graph *graph) {
-  find(graph, LS_OP_EMBEDDING, 1)->attributes.skipped = 0;
+  ls_test_find_node(graph, LS_OP_EMBEDDING, 1)->attributes.skipped = 0;
 }
 
 static void types_for_positions(ls_graph *graph) {
-  find(graph, LS_OP_EMBEDDING, 1)->in[1] = graph->types;
+  ls_test_find_node(graph, LS_OP_EMBEDDING, 1)->in[1] = graph->types;
 }
 
 /* The last: how many tokens follow is another number than where a token is. */
 static void positions_for_what_follows(ls_graph *graph) {
-  find(graph, LS_OP_ATTENTION, 0)->in[5] = graph->positions;
+  ls_test_find_node(graph, LS_OP_ATTENTION, 0)->in[5] = graph->positions;
 }
 
 static void test_wrong_models_are_rejected(void **state) {
   (void)state;
-  static void (*const changes[])(ls_graph *) = {look_back_alone, skip_no_rows, types_for_positions,
-                                                positions_for_what_follows};
-  for (int c = 0; c < 4; c++) {
-    ls_arena *arena = ls_arena_create();
-    const ls_model_config config = ls_test_shape_config(arena, &shapes[ROBERTA]);
-    ls_experiment experiment = experiment_of(&config);
-    ls_layout layout = ls_layout_default();
-    ls_error error = {0};
-    ls_graph *right, *wrong;
-    ls_program *made[1];
-    layout.cp = layout.tp = 2;
-    experiment.documents = true;
-    build(arena, &config, &experiment, &layout, NULL, &right);
-    build(arena, &config, &experiment, &layout, changes[c], &wrong);
-    if (ls_program_compile(wrong, &layout, LS_PROGRAM_STEP, made, &error) != LS_OK)
-      fail_msg("%s", error.text);
-    const ls_program *const programs[] = {made[0]};
-    if (ls_check(wrong, &layout, programs, NULL, &error) != LS_OK) fail_msg("%s", error.text);
-    if (ls_check(right, &layout, programs, NULL, &error) != LS_REFUTED)
-      fail_msg("change %d is taken for the model", c);
-    ls_arena_destroy(&arena);
-  }
+  static const ls_test_wrong_model wrong[] = {{look_back_alone, NULL},
+                                              {skip_no_rows, NULL},
+                                              {types_for_positions, NULL},
+                                              {positions_for_what_follows, NULL}};
+  ls_arena *arena = ls_arena_create();
+  const ls_model_config config = ls_test_shape_config(arena, &shapes[ROBERTA]);
+  ls_experiment experiment = experiment_of(&config);
+  ls_layout layout = ls_layout_default();
+  layout.cp = layout.tp = 2;
+  experiment.documents = true;
+  ls_test_refute_models(&experiment, &layout, wrong, sizeof wrong / sizeof *wrong);
+  ls_arena_destroy(&arena);
 }
 
 int main(void) {

@@ -1,28 +1,20 @@
-/* Mixtures of experts equal one device in one layout of sixteen: loss, gradient norm, every
- * parameter's gradient of five steps and every parameter after them, in fp64 on the reference
- * kernels; with pipelines, recomputation and frozen parameters too; and the programs are proved.
- * Ranks have few tokens, so that some experts have most of them and others none. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
+/* Mixtures of experts equal one device: loss, gradient norm, every parameter's gradient of five
+ * steps and every parameter after them, in fp64 on the reference kernels; with pipelines,
+ * recomputation and frozen parameters too; and the programs are proved. Every mesh of up to 16
+ * ranks, and every pair of options; LS_LAYOUTS=all: every layout. Ranks have few tokens, so that
+ * some experts have most of them and others none. */
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "check/check.h"
-#include "lower/compile.h"
 #include "run/state_ranges.h"
 #include "session/saved_tensors.h"
 #include "store/adapters.h"
 #include "store/stored_box.h"
-#include "support/counts.h"
-#include "support/layouts.h"
-#include "support/tally.h"
+#include "support/layout_samples.h"
 
-/* Counts that every run must reach. */
-enum { EXPECTED_RUN = 52, EXPECTED_REFUSED = 32, EXPECTED_PIPELINES = 24 };
+/* Golden. */
+enum { LEGAL = 740, REFUSED = 598, SAMPLE = 86, PAIRS = 489 };
+enum { PIPELINES = 24, CONTEXTS = 12, ADAPTERS = 6, FROZEN = 2 };
 
 /* Together they make every tp of the matrix legal. Widths of the experts leave ranks without any
  * column, the third shape has more experts than most ranks have tokens. */
@@ -45,9 +37,6 @@ static const ls_test_shape shapes[] = {
 };
 enum { MIXTRAL, QWEN, MANY, SHAPES };
 
-/* One layout in so many: the matrix test has all of them, of dense models. */
-enum { EACH = 16 };
-
 /* A sequence that two and three ranks can share out, each with two chunks. */
 enum { LONGER = 12 };
 
@@ -61,81 +50,33 @@ static ls_experiment experiment_of(const ls_model_config *config) {
 
 static void test_layouts_equal_one_device(void **state) {
   (void)state;
-  ls_test_tally counts = {0};
+  ls_test_sample sample = {.arena = ls_arena_create()};
+  ls_test_tally tally = {0};
+  ls_test_sample_meshes(&sample, shapes, SHAPES);
   for (int s = 0; s < SHAPES; s++) {
-    ls_arena *arena = ls_arena_create();
-    const ls_model_config config = ls_test_shape_config(arena, &shapes[s]);
+    const ls_model_config config = ls_test_shape_config(sample.arena, &shapes[s]);
     const ls_experiment experiment = experiment_of(&config);
-    ls_trajectory reference;
-    ls_test_one_device(arena, &experiment, shapes[s].name, &reference);
-    const ls_test_layouts all = ls_test_layouts_all(arena);
-    for (int l = s; l < all.count; l += EACH)
-      ls_test_tally_layout(&counts, &experiment, &reference, &all.items[l],
-                           ls_test_layout_print(arena, &all.items[l], shapes[s].name));
-    ls_arena_destroy(&arena);
+    ls_test_sample_run(&sample, s, &experiment, shapes[s].name, &tally);
   }
-  print_message("%d layouts run, %d refused, worst difference %.3g\n", counts.run, counts.refused,
-                counts.worst);
-  assert_int_equal(counts.failed, 0);
-  const ls_test_count wanted[] = {LS_TEST_COUNT(counts.run, EXPECTED_RUN),
-                                  LS_TEST_COUNT(counts.refused, EXPECTED_REFUSED)};
-  ls_test_expect_counts(wanted, 2);
-}
-
-static ls_layout pipeline_layout(int which) {
-  static const char *const schedules[] = {"1f1b", "gpipe", "zbh1", "interleaved"};
-  ls_layout layout = ls_layout_default();
-  layout.compute = LS_F64;
-  layout.pp = 2;
-  layout.schedule = schedules[which % 4];
-  layout.microbatches = 4;
-  layout.zero = 1 + which % 3;
-  layout.dp_shard = 1 + which / 2 % 2;
-  layout.tp = 1 + which / 4 % 2;
-  layout.sequence_parallel = layout.tp > 1 && which % 2;
-  layout.prefetch = which % 2;
-  if (which % 3) { /* all of each layer, or what is cheap */
-    layout.recompute = which % 3 == 1 ? (ls_op_set)LS_EVERY_OP : ls_op_set_cheap();
-    layout.recompute_layers = 1;
-  }
-  return layout;
-}
-
-static void prove(const ls_model_config *config, const ls_layout *layout, int64_t sequence) {
-  ls_arena *arena = ls_arena_create();
-  ls_program *stages[2];
-  ls_error error = {0};
-  ls_graph *graph = ls_test_model(arena, config, layout, LS_TEST_SEQUENCES, sequence);
-  ls_graph_backward(graph);
-  ls_status status = ls_program_compile(graph, layout, LS_PROGRAM_STEP, stages, &error);
-  if (status == LS_OK)
-    status = ls_check(graph, layout, (const ls_program *const *)stages, NULL, &error);
-  if (status != LS_OK) fail_msg("%s: %s", ls_layout_print(arena, layout), error.text);
-  ls_arena_destroy(&arena);
+  LS_TEST_EXPECT_SAMPLE(&sample, &tally, LEGAL, REFUSED, SAMPLE, PAIRS);
+  ls_arena_destroy(&sample.arena);
 }
 
 static void test_pipelines_and_recomputation(void **state) {
   (void)state;
-  ls_test_tally counts = {0};
-  for (int which = 0; which < 24; which++) {
-    ls_arena *arena = ls_arena_create();
-    const ls_model_config config = ls_test_shape_config(arena, &shapes[MANY]);
-    const ls_experiment experiment = experiment_of(&config);
-    const ls_layout layout = pipeline_layout(which);
-    ls_trajectory reference;
-    ls_test_one_device(arena, &experiment, shapes[MANY].name, &reference);
-    ls_test_tally_layout(&counts, &experiment, &reference, &layout,
-                         ls_layout_print(arena, &layout));
-    prove(&config, &layout, LS_TEST_SEQUENCE);
-    ls_arena_destroy(&arena);
-  }
-  assert_int_equal(counts.failed, 0);
-  const ls_test_count wanted[] = {LS_TEST_COUNT(counts.run, EXPECTED_PIPELINES)};
-  ls_test_expect_counts(wanted, 1);
+  ls_test_tally tally = {0};
+  ls_arena *arena = ls_arena_create();
+  const ls_model_config config = ls_test_shape_config(arena, &shapes[MANY]);
+  const ls_experiment experiment = experiment_of(&config);
+  ls_layout layouts[PIPELINES];
+  for (int which = 0; which < PIPELINES; which++) layouts[which] = ls_test_pipeline_layout(which);
+  ls_test_equal_layouts(&tally, &experiment, layouts, PIPELINES, shapes[MANY].name);
+  LS_TEST_EXPECT(&tally, PIPELINES, 0);
+  ls_arena_destroy(&arena);
 }
 
 static ls_layout context_layout(int which) {
-  ls_layout layout = pipeline_layout(which);
+  ls_layout layout = ls_test_pipeline_layout(which);
   layout.cp = 2 + which % 2;
   layout.pp = 1 + which / 6; /* of these, one stage and two */
   if (layout.pp == 1) layout.schedule = NULL;
@@ -145,70 +86,55 @@ static ls_layout context_layout(int which) {
 /* Each rank of the context routes its own tokens, of whatever chunks these are. */
 static void test_context(void **state) {
   (void)state;
-  ls_test_tally counts = {0};
-  for (int which = 0; which < 12; which++) {
-    ls_arena *arena = ls_arena_create();
+  ls_test_tally tally = {0};
+  ls_arena *arena = ls_arena_create();
+  for (int which = 0; which < CONTEXTS; which++) {
     const ls_test_shape *shape = &shapes[which % 4 < 2 ? MIXTRAL : MANY];
     const ls_model_config config = ls_test_shape_config(arena, shape);
     ls_experiment experiment = experiment_of(&config);
     experiment.sequence = LONGER;
     experiment.documents = which % 3 == 2;
     const ls_layout layout = context_layout(which);
-    ls_trajectory reference;
-    ls_test_one_device(arena, &experiment, shape->name, &reference);
-    ls_test_tally_layout(&counts, &experiment, &reference, &layout,
-                         ls_layout_print(arena, &layout));
-    prove(&config, &layout, LONGER);
-    ls_arena_destroy(&arena);
+    ls_test_equal_layout(&tally, &experiment, &layout, shape->name);
   }
-  print_message("context: worst difference %.3g\n", counts.worst);
-  assert_int_equal(counts.run, 12);
-  assert_int_equal(counts.failed, 0);
+  LS_TEST_EXPECT(&tally, CONTEXTS, 0);
+  ls_arena_destroy(&arena);
 }
 
 /* Without the router's gradient, or those of all experts' gates. */
 static void test_frozen_parts(void **state) {
   (void)state;
-  static const char *const names[] = {"layers.*.router", "layers.*.experts.gate"};
-  ls_layout layout = pipeline_layout(5);
-  for (int n = 0; n < 2; n++) {
-    ls_test_tally counts = {0};
-    ls_arena *arena = ls_arena_create();
-    const ls_model_config config = ls_test_shape_config(arena, &shapes[MIXTRAL]);
+  static const char *const names[FROZEN] = {"layers.*.router", "layers.*.experts.gate"};
+  const ls_layout layout = ls_test_pipeline_layout(5);
+  ls_test_tally tally = {0};
+  ls_arena *arena = ls_arena_create();
+  const ls_model_config config = ls_test_shape_config(arena, &shapes[MIXTRAL]);
+  for (int n = 0; n < FROZEN; n++) {
     ls_experiment experiment = experiment_of(&config);
     experiment.freeze = &names[n];
     experiment.freeze_count = 1;
-    ls_trajectory reference;
-    ls_test_one_device(arena, &experiment, names[n], &reference);
-    ls_test_tally_layout(&counts, &experiment, &reference, &layout, names[n]);
-    assert_int_equal(counts.run, 1);
-    assert_int_equal(counts.failed, 0);
-    ls_arena_destroy(&arena);
+    ls_test_equal_layout(&tally, &experiment, &layout, names[n]);
   }
+  LS_TEST_EXPECT(&tally, FROZEN, 0);
+  ls_arena_destroy(&arena);
 }
 
 /* The experts are frozen, and what reaches the adapters comes through them. */
 static void test_adapters_of_attention(void **state) {
   (void)state;
-  ls_test_tally counts = {0};
-  for (int which = 0; which < 6; which++) {
-    ls_arena *arena = ls_arena_create();
-    ls_model_config config = ls_test_shape_config(arena, &shapes[MIXTRAL]);
-    static const char *const targets[] = {"q_proj", "o_proj"};
-    const ls_adapters asked = {.rank = 3, .targets = targets, .target_count = 2};
-    const ls_layout layout = pipeline_layout(which);
-    ls_trajectory reference;
-    ls_error error = {0};
-    if (ls_adapters_apply(&asked, &config, &error) != LS_OK) fail_msg("%s", error.text);
-    const ls_experiment experiment = experiment_of(&config);
-    ls_test_one_device(arena, &experiment, "adapters", &reference);
-    ls_test_tally_layout(&counts, &experiment, &reference, &layout,
-                         ls_layout_print(arena, &layout));
-    prove(&config, &layout, LS_TEST_SEQUENCE);
-    ls_arena_destroy(&arena);
-  }
-  assert_int_equal(counts.run, 6);
-  assert_int_equal(counts.failed, 0);
+  static const char *const targets[] = {"q_proj", "o_proj"};
+  const ls_adapters asked = {.rank = 3, .targets = targets, .target_count = 2};
+  ls_test_tally tally = {0};
+  ls_arena *arena = ls_arena_create();
+  ls_model_config config = ls_test_shape_config(arena, &shapes[MIXTRAL]);
+  ls_layout layouts[ADAPTERS];
+  ls_error error = {0};
+  if (ls_adapters_apply(&asked, &config, &error) != LS_OK) fail_msg("%s", error.text);
+  const ls_experiment experiment = experiment_of(&config);
+  for (int which = 0; which < ADAPTERS; which++) layouts[which] = ls_test_pipeline_layout(which);
+  ls_test_equal_layouts(&tally, &experiment, layouts, ADAPTERS, "adapters");
+  LS_TEST_EXPECT(&tally, ADAPTERS, 0);
+  ls_arena_destroy(&arena);
 }
 
 /* Tensors 0 and 1 of those that have rows of one parameter. */
@@ -247,18 +173,16 @@ static void test_saved_experts(void **state) {
     const ls_model_config config = ls_test_shape_config(arena, &shapes[MIXTRAL]);
     ls_layout layout = ls_layout_default();
     layout.dp_shard = layout.tp = 2;
-    ls_graph *graph = ls_test_model(arena, &config, &layout, LS_TEST_SEQUENCES, LS_TEST_SEQUENCE);
-    ls_program *program;
+    const ls_experiment experiment = experiment_of(&config);
+    const ls_test_step step = ls_test_compile(arena, &experiment, &layout);
+    const ls_program *const stages[] = {step.stages[0]};
     ls_saved_tensors all;
     ls_saving_report report;
     ls_error error = {0};
-    ls_graph_backward(graph);
-    if (ls_program_compile(graph, &layout, LS_PROGRAM_STEP, &program, &error) != LS_OK ||
-        ls_saved_tensors_list(arena, &config, graph, program, &all, &error) != LS_OK)
+    if (ls_saved_tensors_list(arena, &config, step.graph, stages[0], &all, &error) != LS_OK)
       fail_msg("%s", error.text);
     assert_int_equal(all.weights, 3 + 2 * (7 + 3 * 5));
     if (faults[f]) faults[f](&all);
-    const ls_program *const stages[] = {program};
     const ls_status status = ls_check_saving(stages, 1, &ls_state_ranges, all.items, all.count,
                                              ls_stored_stretch, &report, &error);
     if (status != (f ? LS_REFUTED : LS_OK)) fail_msg("%d: %s", f, error.text);

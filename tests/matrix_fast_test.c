@@ -16,44 +16,29 @@
  * an epsilon of 1e-8.) */
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-#include "support/counts.h"
-#include "support/layouts.h"
-#include "verify/equality.h"
+#include "support/layout_samples.h"
 
 static const double tolerance = 1e-5, rate = 1e-2, epsilon = 1e-2;
 
-/* Counts that every run must reach, so that the sample cannot empty itself. */
-enum { EXPECTED_LEGAL = 756, EXPECTED_REFUSED = 582, EXPECTED_RUN = 44, EXPECTED_PAIRS = 329 };
+/* Counts that every run must reach, so that the sample cannot empty itself: of layouts with each of
+ * the optimizers. */
+enum { LEGAL = 2 * 756, REFUSED = 2 * 582, SAMPLE = 44, PAIRS = 329 };
 
-/* What a case is made of: each a small number. */
-enum { MODEL, RANKS, ZERO, SEQUENCE_PARALLEL, MICROBATCHES, TENSOR, REPLICATED, OPTIMIZER, KINDS };
+enum {
+  SHAPE,
+  RANKS,
+  ZERO,
+  SEQUENCE_PARALLEL,
+  MICROBATCHES,
+  TENSOR,
+  REPLICATED,
+  OPTIMIZER,
+  FACTORS
+};
 static const ls_optimizer_kind optimizers[] = {LS_OPTIMIZER_ADAMW, LS_OPTIMIZER_SGD};
 enum { OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
-enum { MAX_VALUES = 17 };
-
-typedef struct candidate {
-  int shape;
-  ls_layout layout;
-  int value[KINDS];
-  bool chosen;
-} candidate;
-
-typedef struct sample {
-  ls_arena *arena;
-  ls_model_config configs[LS_TEST_SHAPES];
-  LS_LIST(candidate) cases; /* every legal layout with every optimizer */
-  int legal, refused;
-  bool covered[KINDS][MAX_VALUES][KINDS][MAX_VALUES];
-} sample;
 
 static uint64_t chosen_seed(void) {
   const char *given = getenv("LS_SEED");
@@ -66,75 +51,23 @@ static void set_optimizer(ls_layout *layout, ls_optimizer_kind kind) {
   layout->optimizer.epsilon = epsilon;
 }
 
-static bool is_legal(sample *of, int shape, const ls_layout *layout) {
-  ls_arena *arena = ls_arena_create();
-  ls_graph *graph;
-  ls_mesh mesh;
-  ls_error error = {0};
-  const int64_t tokens = LS_TEST_SEQUENCES / layout->microbatches * LS_TEST_SEQUENCE;
-  const ls_build_options options = {.tokens = tokens, .sequence = LS_TEST_SEQUENCE};
-  assert_int_equal(ls_model_build(arena, &of->configs[shape], &options, &graph, &error), LS_OK);
-  const bool legal = ls_layout_mesh(layout, graph, &mesh, &error) == LS_OK;
-  ls_arena_destroy(&arena);
-  return legal;
-}
-
-static void list_candidates(sample *of) {
-  const ls_test_layouts all = ls_test_layouts_all(of->arena);
-  for (int m = 0; m < LS_TEST_SHAPES; m++) {
-    of->configs[m] = ls_test_shape_config(of->arena, &ls_test_shapes[m]);
-    for (int l = 0; l < all.count; l++) {
-      const ls_layout *layout = &all.items[l];
-      if (!is_legal(of, m, layout)) {
-        of->refused++;
-        continue;
-      }
-      of->legal++;
+static void list_layouts(ls_test_sample *sample, const ls_model_config *configs) {
+  const ls_test_layouts all = ls_test_layouts_all(sample->arena);
+  for (int shape = 0; shape < LS_TEST_SHAPES; shape++)
+    for (int l = 0; l < all.count; l++)
       for (int o = 0; o < OPTIMIZERS; o++) {
-        candidate *each = LS_APPEND(of->arena, &of->cases);
-        *each = (candidate){
-            .shape = m,
-            .layout = *layout,
-            .value = {m, ls_test_layout_ranks(layout), layout->zero, layout->sequence_parallel,
-                      layout->microbatches, layout->tp, layout->dp_replicate > 1, o}};
-        set_optimizer(&each->layout, optimizers[o]);
+        ls_layout layout = all.items[l];
+        set_optimizer(&layout, optimizers[o]);
+        const ls_pairs_case options = {{shape, ls_layout_ranks(&layout), layout.zero,
+                                        layout.sequence_parallel, layout.microbatches, layout.tp,
+                                        layout.dp_replicate > 1, o}};
+        ls_test_sample_add(sample, &configs[shape], &layout, &options);
       }
-    }
-  }
+  ls_test_sample_choose(sample, FACTORS, -1);
 }
 
-/* Pairs of values of this case that no chosen case has; marks them where asked. */
-static int new_pairs(sample *of, const candidate *from, bool mark) {
-  int count = 0;
-  for (int a = 0; a < KINDS; a++)
-    for (int b = a + 1; b < KINDS; b++) {
-      bool *covered = &of->covered[a][from->value[a]][b][from->value[b]];
-      count += !*covered;
-      if (mark) *covered = true;
-    }
-  return count;
-}
-
-/* Greedy: the case with the most new pairs, the first of equals, until there is none. */
-static int choose(sample *of) {
-  int pairs = 0;
-  for (;;) {
-    candidate *best = NULL;
-    int most = 0;
-    for (int c = 0; c < of->cases.count; c++) {
-      const int count = new_pairs(of, &of->cases.items[c], false);
-      if (count <= most) continue;
-      most = count;
-      best = &of->cases.items[c];
-    }
-    if (!best) return pairs;
-    best->chosen = true;
-    pairs += new_pairs(of, best, true);
-  }
-}
-
-static ls_experiment experiment_of(const sample *of, int shape, bool fast) {
-  return (ls_experiment){.config = &of->configs[shape],
+static ls_experiment experiment_of(const ls_model_config *config, bool fast) {
+  return (ls_experiment){.config = config,
                          .sequences = LS_TEST_SEQUENCES,
                          .sequence = LS_TEST_SEQUENCE,
                          .seed = chosen_seed(),
@@ -147,8 +80,8 @@ typedef struct tally {
   double worst_first, worst;
 } tally;
 
-static void run_case(const sample *of, const candidate *each, const ls_trajectory *reference,
-                     tally *counts) {
+static void run_case(const ls_model_config *config, const ls_test_sampled *each,
+                     const ls_trajectory *reference, tally *counts) {
   ls_arena *arena = ls_arena_create();
   ls_error error = {0};
   ls_layout layout = each->layout;
@@ -156,8 +89,8 @@ static void run_case(const sample *of, const candidate *each, const ls_trajector
   layout.compute = LS_F32;
   const char *name =
       ls_arena_printf(arena, "%s%s", layout.optimizer.kind == LS_OPTIMIZER_SGD ? "sgd " : "adamw ",
-                      ls_test_layout_print(arena, &layout, ls_test_shapes[each->shape].name));
-  const ls_experiment experiment = experiment_of(of, each->shape, true);
+                      ls_test_layout_print(arena, &layout, config->family));
+  const ls_experiment experiment = experiment_of(config, true);
   ls_trajectory found;
   if (ls_trajectory_run(arena, &experiment, &layout, &found, &error) != LS_OK)
     fail_msg("%s: %s", name, error.text);
@@ -175,44 +108,46 @@ static void run_case(const sample *of, const candidate *each, const ls_trajector
   ls_arena_destroy(&arena);
 }
 
-static void run_shape(const sample *of, int shape, int optimizer, tally *counts) {
+/* The legal ones of the sample: what is refused is refused in matrix_test. */
+static void run_shape(const ls_test_sample *sample, const ls_model_config *config, int shape,
+                      int optimizer, tally *counts) {
   ls_arena *arena = ls_arena_create();
   ls_error error = {0};
   ls_layout one = ls_layout_default();
   one.compute = LS_F64;
   set_optimizer(&one, optimizers[optimizer]);
-  const ls_experiment experiment = experiment_of(of, shape, false);
+  const ls_experiment experiment = experiment_of(config, false);
   ls_trajectory reference;
   if (ls_trajectory_run(arena, &experiment, &one, &reference, &error) != LS_OK)
     fail_msg("%s on one device: %s", ls_test_shapes[shape].name, error.text);
-  for (int c = 0; c < of->cases.count; c++)
-    if (of->cases.items[c].chosen && of->cases.items[c].shape == shape &&
-        of->cases.items[c].value[OPTIMIZER] == optimizer)
-      run_case(of, &of->cases.items[c], &reference, counts);
+  for (int i = 0; i < sample->items.count; i++) {
+    const ls_test_sampled *each = &sample->items.items[i];
+    const int *option = each->options.option;
+    if (each->chosen && option[SHAPE] == shape && option[OPTIMIZER] == optimizer)
+      run_case(config, each, &reference, counts);
+  }
   ls_arena_destroy(&arena);
 }
 
 static void test_sample_equals_one_device(void **state) {
   (void)state;
-  ls_arena *arena = ls_arena_create();
-  sample *of = LS_NEW(arena, sample);
-  of->arena = arena;
-  print_message("seed %llu (set LS_SEED for another)\n", (unsigned long long)chosen_seed());
-  list_candidates(of);
-  const int pairs = choose(of);
+  ls_test_sample sample = {.arena = ls_arena_create()};
+  ls_model_config configs[LS_TEST_SHAPES];
   tally counts = {0};
+  print_message("seed %llu (set LS_SEED for another)\n", (unsigned long long)chosen_seed());
   for (int m = 0; m < LS_TEST_SHAPES; m++)
-    for (int o = 0; o < OPTIMIZERS; o++) run_shape(of, m, o, &counts);
-  print_message(
-      "%d of %d legal layouts run (%d refused), %d pairs, %d failed; worst difference "
-      "%.3g in the first step, %.3g in all\n",
-      counts.run, of->legal, of->refused, pairs, counts.failed, counts.worst_first, counts.worst);
+    configs[m] = ls_test_shape_config(sample.arena, &ls_test_shapes[m]);
+  list_layouts(&sample, configs);
+  for (int m = 0; m < LS_TEST_SHAPES; m++)
+    for (int o = 0; o < OPTIMIZERS; o++) run_shape(&sample, &configs[m], m, o, &counts);
+  print_message("%d layouts run, %d failed; worst difference %.3g in the first step, %.3g in all\n",
+                counts.run, counts.failed, counts.worst_first, counts.worst);
   assert_int_equal(counts.failed, 0);
   const ls_test_count wanted[] = {
-      LS_TEST_COUNT(of->legal, EXPECTED_LEGAL), LS_TEST_COUNT(of->refused, EXPECTED_REFUSED),
-      LS_TEST_COUNT(counts.run, EXPECTED_RUN), LS_TEST_COUNT(pairs, EXPECTED_PAIRS)};
+      LS_TEST_COUNT(sample.legal, LEGAL), LS_TEST_COUNT(sample.refused, REFUSED),
+      LS_TEST_COUNT(counts.run, SAMPLE), LS_TEST_COUNT(sample.pairs, PAIRS)};
   ls_test_expect_counts(wanted, 4);
-  ls_arena_destroy(&arena);
+  ls_arena_destroy(&sample.arena);
 }
 
 static void assert_same_bits(const ls_trajectory *a, const ls_trajectory *b) {
@@ -233,8 +168,7 @@ static void test_same_layout_gives_same_bits(void **state) {
   static const int meshes[][4] = {{2, 1, 1, 1}, {1, 2, 1, 3}, {1, 1, 2, 1}, {1, 2, 4, 2}};
   for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
     ls_arena *arena = ls_arena_create();
-    sample *of = LS_NEW(arena, sample);
-    of->configs[1] = ls_test_shape_config(arena, &ls_test_shapes[1]);
+    const ls_model_config config = ls_test_shape_config(arena, &ls_test_shapes[1]);
     ls_layout layout = ls_layout_default();
     layout.dp_replicate = meshes[i][0];
     layout.dp_shard = meshes[i][1];
@@ -242,7 +176,7 @@ static void test_same_layout_gives_same_bits(void **state) {
     layout.zero = meshes[i][3];
     layout.sequence_parallel = layout.tp > 1;
     layout.microbatches = 2;
-    const ls_experiment experiment = experiment_of(of, 1, true);
+    const ls_experiment experiment = experiment_of(&config, true);
     ls_trajectory first, second;
     ls_error error = {0};
     assert_int_equal(ls_trajectory_run(arena, &experiment, &layout, &first, &error), LS_OK);

@@ -4,27 +4,18 @@
  * adapters and quantised weights too; and the programs are proved. What turns other columns or
  * other pairs, norms or scales otherwise, and a gradient of the shared key that is not summed over
  * the ranks that have other heads, are rejected. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "check/check.h"
-#include "lower/compile.h"
 #include "run/state_ranges.h"
 #include "session/saved_tensors.h"
 #include "store/adapters.h"
 #include "store/stored_box.h"
-#include "support/counts.h"
 #include "support/layouts.h"
-#include "support/tally.h"
+#include "support/program_faults.h"
 
 /* Counts that every run must reach. */
-enum { EXPECTED_RUN = 78, EXPECTED_REFUSED = 34, PIPELINES = 16, CONTEXTS = 18 };
+enum { RUN = 78, REFUSED = 34, PIPELINES = 16, CONTEXTS = 18, FROZEN = 4, ADAPTERS = 8 };
 
 #define DENSE "\"first_k_dense_replace\": 8, "
 
@@ -70,100 +61,34 @@ static ls_experiment experiment_of(const ls_model_config *config) {
 
 static void test_layouts_equal_one_device(void **state) {
   (void)state;
-  ls_test_tally counts = {0};
+  ls_test_tally tally = {0};
   for (int s = 0; s < BLOCKS; s++) {
     ls_arena *arena = ls_arena_create();
     const ls_model_config config = ls_test_shape_config(arena, &shapes[s]);
     const ls_experiment experiment = experiment_of(&config);
-    ls_trajectory reference;
-    ls_test_one_device(arena, &experiment, shapes[s].name, &reference);
-    const ls_test_layouts all = ls_test_layouts_all(arena);
-    for (int l = s; l < all.count; l += EACH)
-      ls_test_tally_layout(&counts, &experiment, &reference, &all.items[l],
-                           ls_test_layout_print(arena, &all.items[l], shapes[s].name));
+    const ls_test_layouts some = ls_test_layouts_some(arena, s, EACH);
+    ls_test_equal_layouts(&tally, &experiment, some.items, some.count, shapes[s].name);
     ls_arena_destroy(&arena);
   }
-  print_message("%d layouts run, %d refused, worst difference %.3g\n", counts.run, counts.refused,
-                counts.worst);
-  assert_int_equal(counts.failed, 0);
-  const ls_test_count wanted[] = {LS_TEST_COUNT(counts.run, EXPECTED_RUN),
-                                  LS_TEST_COUNT(counts.refused, EXPECTED_REFUSED)};
-  ls_test_expect_counts(wanted, 2);
-}
-
-static ls_layout pipeline_layout(int which) {
-  static const char *const schedules[] = {"1f1b", "gpipe", "zbh1", "interleaved"};
-  ls_layout layout = ls_layout_default();
-  layout.compute = LS_F64;
-  layout.pp = 2;
-  layout.schedule = schedules[which % 4];
-  layout.microbatches = 4;
-  layout.zero = 1 + which % 3;
-  layout.dp_shard = 1 + which / 2 % 2;
-  layout.tp = 1 + which / 4 % 2;
-  layout.sequence_parallel = layout.tp > 1 && which % 2;
-  layout.prefetch = which % 2;
-  if (which % 3) { /* all of each layer, or what is cheap */
-    layout.recompute = which % 3 == 1 ? (ls_op_set)LS_EVERY_OP : ls_op_set_cheap();
-    layout.recompute_layers = 1;
-  }
-  return layout;
-}
-
-typedef struct compiled {
-  ls_graph *graph;
-  ls_program *stages[2];
-} compiled;
-
-static void compile(ls_arena *arena, const ls_model_config *config, const ls_layout *layout,
-                    int64_t sequence, void (*change)(ls_graph *), compiled *made) {
-  ls_error error = {0};
-  made->graph = ls_test_model(arena, config, layout, LS_TEST_SEQUENCES, sequence);
-  if (change) change(made->graph);
-  ls_graph_backward(made->graph);
-  if (ls_program_compile(made->graph, layout, LS_PROGRAM_STEP, made->stages, &error) != LS_OK)
-    fail_msg("%s", error.text);
-}
-
-static void prove(const ls_model_config *config, const ls_layout *layout, int64_t sequence) {
-  ls_arena *arena = ls_arena_create();
-  compiled made;
-  ls_error error = {0};
-  compile(arena, config, layout, sequence, NULL, &made);
-  if (ls_check(made.graph, layout, (const ls_program *const *)made.stages, NULL, &error) != LS_OK)
-    fail_msg("%s: %s", ls_layout_print(arena, layout), error.text);
-  ls_arena_destroy(&arena);
-}
-
-/* Trains under the layout and proves its program. */
-static void run(const ls_experiment *experiment, const ls_layout *layout, ls_test_tally *counts) {
-  ls_arena *arena = ls_arena_create();
-  ls_trajectory reference;
-  const char *name = ls_layout_print(arena, layout);
-  ls_test_one_device(arena, experiment, name, &reference);
-  ls_test_tally_layout(counts, experiment, &reference, layout, name);
-  prove(experiment->config, layout, experiment->sequence);
-  ls_arena_destroy(&arena);
+  LS_TEST_EXPECT(&tally, RUN, REFUSED);
 }
 
 static void test_pipelines_and_recomputation(void **state) {
   (void)state;
-  ls_test_tally counts = {0};
+  ls_test_tally tally = {0};
   ls_arena *arena = ls_arena_create();
   const ls_model_config config = ls_test_shape_config(arena, &shapes[V2]);
   const ls_experiment experiment = experiment_of(&config);
-  for (int which = 0; which < PIPELINES; which++) {
-    const ls_layout layout = pipeline_layout(which);
-    run(&experiment, &layout, &counts);
-  }
+  ls_layout layouts[PIPELINES];
+  for (int which = 0; which < PIPELINES; which++) layouts[which] = ls_test_pipeline_layout(which);
+  ls_test_equal_layouts(&tally, &experiment, layouts, PIPELINES, shapes[V2].name);
+  LS_TEST_EXPECT(&tally, PIPELINES, 0);
   ls_arena_destroy(&arena);
-  assert_int_equal(counts.failed, 0);
-  assert_int_equal(counts.run, PIPELINES);
 }
 
 /* Keys that are gathered, go round, or are changed for heads; on one stage and two. */
 static ls_layout context_layout(int which) {
-  ls_layout layout = pipeline_layout(which);
+  ls_layout layout = ls_test_pipeline_layout(which);
   layout.context = (ls_context)(which % 3);
   layout.cp = 2 + (which / 3 % 2 && layout.context != LS_CONTEXT_ULYSSES);
   layout.pp = 1 + which / 9;
@@ -173,7 +98,7 @@ static ls_layout context_layout(int which) {
 
 static void test_context(void **state) {
   (void)state;
-  ls_test_tally counts = {0};
+  ls_test_tally tally = {0};
   ls_arena *arena = ls_arena_create();
   for (int which = 0; which < CONTEXTS; which++) {
     const ls_model_config config = ls_test_shape_config(arena, &shapes[which / 3 % 2 ? V2 : V3]);
@@ -181,34 +106,30 @@ static void test_context(void **state) {
     experiment.sequence = LONGER;
     experiment.documents = which % 4 == 2;
     const ls_layout layout = context_layout(which);
-    run(&experiment, &layout, &counts);
+    ls_test_equal_layout(&tally, &experiment, &layout, "context");
   }
-  print_message("context: worst difference %.3g\n", counts.worst);
-  assert_int_equal(counts.run, CONTEXTS);
-  assert_int_equal(counts.failed, 0);
+  LS_TEST_EXPECT(&tally, CONTEXTS, 0);
   ls_arena_destroy(&arena);
 }
 
 static void test_frozen_parts(void **state) {
   (void)state;
-  static const char *const names[] = {"layers.*.attention.shared_key", "layers.*.attention.key",
-                                      "layers.*.attention.latent", "embedding"};
-  ls_layout layout = pipeline_layout(5);
-  ls_test_tally counts = {0};
+  static const char *const names[FROZEN] = {"layers.*.attention.shared_key",
+                                            "layers.*.attention.key", "layers.*.attention.latent",
+                                            "embedding"};
+  ls_layout layout = ls_test_pipeline_layout(5);
+  ls_test_tally tally = {0};
   ls_arena *arena = ls_arena_create();
   const ls_model_config config = ls_test_shape_config(arena, &shapes[V3]);
   layout.pp = 1;
   layout.schedule = NULL;
-  for (int n = 0; n < 4; n++) {
+  for (int n = 0; n < FROZEN; n++) {
     ls_experiment experiment = experiment_of(&config);
-    ls_trajectory reference;
     experiment.freeze = &names[n];
     experiment.freeze_count = 1;
-    ls_test_one_device(arena, &experiment, names[n], &reference);
-    ls_test_tally_layout(&counts, &experiment, &reference, &layout, names[n]);
+    ls_test_equal_layout(&tally, &experiment, &layout, names[n]);
   }
-  assert_int_equal(counts.run, 4);
-  assert_int_equal(counts.failed, 0);
+  LS_TEST_EXPECT(&tally, FROZEN, 0);
   ls_arena_destroy(&arena);
 }
 
@@ -219,12 +140,12 @@ static void test_adapters(void **state) {
   static const char *const fused[] = {"kv_b_proj"};
   const ls_adapters asked = {.rank = 3, .targets = targets, .target_count = 3};
   const ls_adapters whole = {.rank = 3, .targets = fused, .target_count = 1};
-  ls_test_tally counts = {0};
+  ls_test_tally tally = {0};
   ls_arena *arena = ls_arena_create();
   ls_error error = {0};
-  for (int which = 0; which < 8; which++) {
+  for (int which = 0; which < ADAPTERS; which++) {
     ls_model_config config = ls_test_shape_config(arena, &shapes[BLOCKS]);
-    ls_layout layout = pipeline_layout(which);
+    ls_layout layout = ls_test_pipeline_layout(which);
     layout.pp = 1;
     layout.schedule = NULL;
     assert_int_equal(ls_adapters_apply(&whole, &config, &error), LS_INPUT);
@@ -234,91 +155,68 @@ static void test_adapters(void **state) {
         ls_adapters_apply(&asked, &config, &error) != LS_OK)
       fail_msg("%s", error.text);
     const ls_experiment experiment = experiment_of(&config);
-    run(&experiment, &layout, &counts);
+    ls_test_equal_layout(&tally, &experiment, &layout, "adapters");
   }
-  assert_int_equal(counts.run, 8);
-  assert_int_equal(counts.failed, 0);
+  LS_TEST_EXPECT(&tally, ADAPTERS, 0);
   ls_arena_destroy(&arena);
 }
 
-static ls_node *find(ls_graph *graph, ls_op_kind kind, int number) {
-  for (int n = 0; n < graph->nodes.count; n++)
-    if (graph->nodes.items[n].kind == kind && number-- == 0) return &graph->nodes.items[n];
-  fail_msg("no %s", ls_op_name(kind));
-  return NULL;
-}
-
 static void turn_first_columns(ls_graph *graph) {
-  find(graph, LS_OP_ROPE, 0)->attributes.rope_first = 0;
+  ls_test_find_node(graph, LS_OP_ROPE, 0)->attributes.rope_first = 0;
 }
 
 static void turn_halves(ls_graph *graph) {
-  find(graph, LS_OP_ROPE, 1)->attributes.rope_neighbours = 0;
+  ls_test_find_node(graph, LS_OP_ROPE, 1)->attributes.rope_neighbours = 0;
 }
 
 static void norm_with_the_block_epsilon(ls_graph *graph) {
-  find(graph, LS_OP_RMSNORM, 1)->attributes.epsilon = 1e-5;
+  ls_test_find_node(graph, LS_OP_RMSNORM, 1)->attributes.epsilon = 1e-5;
 }
 
 static void scale_without_yarn(ls_graph *graph) {
-  find(graph, LS_OP_ATTENTION, 0)->attributes.softmax_scale = 0.25;
+  ls_test_find_node(graph, LS_OP_ATTENTION, 0)->attributes.softmax_scale = 0.25;
 }
 
 static void test_wrong_models_are_rejected(void **state) {
   (void)state;
-  static const struct {
-    void (*change)(ls_graph *);
-    const char *reason;
-  } cases[] = {{turn_first_columns, "rope"},
-               {turn_halves, "rope"},
-               {norm_with_the_block_epsilon, "rmsnorm"},
-               {scale_without_yarn, "attention"}};
-  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
-    for (int tp = 1; tp <= 3; tp++) {
-      ls_arena *arena = ls_arena_create();
-      const ls_model_config config = ls_test_shape_config(arena, &shapes[V3]);
-      ls_layout layout = ls_layout_default();
-      ls_error error = {0};
-      compiled right, wrong;
-      layout.tp = tp;
-      compile(arena, &config, &layout, LS_TEST_SEQUENCE, NULL, &right);
-      compile(arena, &config, &layout, LS_TEST_SEQUENCE, cases[c].change, &wrong);
-      const ls_program *const programs[] = {wrong.stages[0]};
-      if (ls_check(wrong.graph, &layout, programs, NULL, &error) != LS_OK)
-        fail_msg("%s", error.text);
-      assert_int_equal(ls_check(right.graph, &layout, programs, NULL, &error), LS_REFUTED);
-      if (!strstr(error.text, cases[c].reason))
-        fail_msg("%zu: \"%s\" lacks \"%s\"", c, error.text, cases[c].reason);
-      ls_arena_destroy(&arena);
-    }
+  static const ls_test_wrong_model wrong[] = {{turn_first_columns, "rope"},
+                                              {turn_halves, "rope"},
+                                              {norm_with_the_block_epsilon, "rmsnorm"},
+                                              {scale_without_yarn, "attention"}};
+  ls_arena *arena = ls_arena_create();
+  const ls_model_config config = ls_test_shape_config(arena, &shapes[V3]);
+  const ls_experiment experiment = experiment_of(&config);
+  ls_layout layout = ls_layout_default();
+  for (layout.tp = 1; layout.tp <= 3; layout.tp++)
+    ls_test_refute_models(&experiment, &layout, wrong, sizeof wrong / sizeof *wrong);
+  ls_arena_destroy(&arena);
 }
 
 /* Each rank of tp has the sum over its own heads: said to be the whole, it is rejected. */
-static void test_unsummed_gradients_are_rejected(void **state) {
-  (void)state;
-  ls_arena *arena = ls_arena_create();
-  const ls_model_config config = ls_test_shape_config(arena, &shapes[V3]);
-  ls_layout layout = ls_layout_default();
-  ls_error error = {0};
-  compiled made;
-  int found = 0;
-  layout.tp = 2;
-  compile(arena, &config, &layout, LS_TEST_SEQUENCE, NULL, &made);
-  ls_program *program = made.stages[0];
+static bool shared_key_unsummed(ls_program *program) {
+  bool any = false;
   for (int i = 0; i < program->instructions.count; i++) {
     const ls_instruction *each = &program->instructions.items[i];
-    if (each->collective != LS_COLLECTIVE_NONE || each->kind != LS_OP_HEADS_SHARED_BWD) continue;
+    if (!ls_test_is_op(each, LS_OP_HEADS_SHARED_BWD)) continue;
     ls_placement *placement = &program->values.items[each->out[0]].placement;
     for (int a = 0; a < program->mesh.count; a++)
       if (placement->on[a].kind == LS_PARTIAL && program->mesh.axes[a].size > 1) {
         placement->on[a] = (ls_place){0};
-        found++;
+        any = true;
       }
   }
-  assert_true(found > 0);
-  assert_int_equal(
-      ls_check(made.graph, &layout, (const ls_program *const *)made.stages, NULL, &error),
-      LS_REFUTED);
+  return any;
+}
+
+static void test_unsummed_gradients_are_rejected(void **state) {
+  (void)state;
+  static const ls_test_fault fault = {"shared key unsummed", shared_key_unsummed, NULL, false};
+  ls_arena *arena = ls_arena_create();
+  const ls_model_config config = ls_test_shape_config(arena, &shapes[V3]);
+  const ls_experiment experiment = experiment_of(&config);
+  ls_layout layout = ls_layout_default();
+  layout.tp = 2;
+  ls_test_refute(&experiment, &layout, &fault, 1);
   ls_arena_destroy(&arena);
 }
 
@@ -329,12 +227,12 @@ static void test_saved_tensors(void **state) {
     ls_arena *arena = ls_arena_create();
     const ls_model_config config = ls_test_shape_config(arena, &shapes[V3]);
     ls_layout layout = ls_layout_default();
-    compiled made;
     ls_saved_tensors all;
     ls_saving_report report;
     ls_error error = {0};
     layout.dp_shard = layout.tp = 2;
-    compile(arena, &config, &layout, LS_TEST_SEQUENCE, NULL, &made);
+    const ls_experiment experiment = experiment_of(&config);
+    const ls_test_step made = ls_test_compile(arena, &experiment, &layout);
     if (ls_saved_tensors_list(arena, &config, made.graph, made.stages[0], &all, &error) != LS_OK)
       fail_msg("%s", error.text);
     for (int t = 0; t < all.count && fault; t++)

@@ -1,21 +1,12 @@
 /* A base stored as blocks beside adapters: under every strategy the training equals that of one
  * device, in fp64; the blocks stay as they are; the programs are proved, and damaged ones are not.
  * What a quantised base computes is held to bitsandbytes' in quantised_trace_test.c. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include "check/check.h"
-#include "cost/cost.h"
-#include "lower/compile.h"
 #include "support/layouts.h"
 #include "support/mutate.h"
-#include "support/tally.h"
-#include "verify/equality.h"
+#include "support/program_faults.h"
 
 /* Rows of two and three blocks, so that some meshes cut them and others do not. */
 static const ls_test_shape shapes[] = {
@@ -30,11 +21,7 @@ static const ls_test_shape shapes[] = {
      " \"num_key_value_heads\": 3, \"max_position_embeddings\": 16, \"rms_norm_eps\": 1e-5,"
      " \"tie_word_embeddings\": true}"},
 };
-enum {
-  SHAPES = sizeof shapes / sizeof *shapes,
-  EVERY = (1 << LS_MODEL_LINEARS) - 1,
-  SEQUENCES = 12
-};
+enum { SHAPES = sizeof shapes / sizeof *shapes, ALL = (1 << LS_MODEL_LINEARS) - 1, SEQUENCES = 12 };
 
 /* NF4 beside adapters of every product; and int8 beside those of queries and values alone. */
 static ls_model_config quantised(ls_arena *arena, int shape) {
@@ -42,83 +29,39 @@ static ls_model_config quantised(ls_arena *arena, int shape) {
   ls_error error = {0};
   config.lora_rank = 3;
   config.lora_alpha = 5;
-  config.lora_targets = shape ? 5 : EVERY;
+  config.lora_targets = shape ? 5 : ALL;
   if (ls_model_quantize(&config, shape ? LS_BLOCKS_INT8 : LS_BLOCKS_NF4, &error) != LS_OK)
     fail_msg("%s", error.text);
   return config;
 }
 
-static const struct layout_case {
-  int pp, dp_replicate, dp_shard, cp, tp, zero, microbatches;
-  bool sp;
-  const char *schedule;
-  bool recompute;
-  ls_tier optimizer, parameters, activations;
-  int prefetch;
-} cases[] = {
-    {1, 3, 1, 1, 1, 0, 1, false, NULL, false, 0, 0, 0, 0},
-    {1, 1, 2, 1, 1, 1, 2, false, NULL, false, 0, 0, 0, 0},
-    {1, 1, 3, 1, 1, 2, 2, false, NULL, false, 0, 0, 0, 0},
-    {1, 1, 4, 1, 1, 3, 1, false, NULL, false, 0, 0, 0, 1},
-    {1, 2, 2, 1, 1, 3, 3, false, NULL, false, 0, 0, 0, 0},
-    {1, 1, 1, 1, 2, 0, 1, false, NULL, false, 0, 0, 0, 0},
-    {1, 1, 1, 1, 2, 0, 2, true, NULL, false, 0, 0, 0, 0},
-    {1, 1, 1, 1, 3, 0, 1, true, NULL, false, 0, 0, 0, 0},
-    {1, 1, 2, 1, 2, 3, 2, true, NULL, false, 0, 0, 0, 1},
-    {1, 1, 2, 1, 3, 3, 1, false, NULL, true, 0, 0, 0, 0},
-    {1, 1, 1, 2, 1, 3, 1, false, NULL, false, 0, 0, 0, 0},
-    {1, 1, 2, 2, 2, 3, 1, true, NULL, false, 0, 0, 0, 0},
-    {2, 1, 1, 1, 1, 0, 4, false, "1f1b", false, 0, 0, 0, 0},
-    {2, 1, 2, 1, 1, 3, 3, false, "1f1b", true, 0, 0, 0, 0},
-    {2, 1, 1, 1, 2, 0, 4, true, "zbh1", false, 0, 0, 0, 0},
-    {2, 1, 2, 1, 1, 1, 2, false, "zbh2", false, 0, 0, 0, 0},
-    {1, 1, 2, 1, 1, 3, 1, false, NULL, true, LS_TIER_HOST, LS_TIER_HOST, LS_TIER_HOST, 0},
-    {1, 1, 1, 1, 1, 0, 2, false, NULL, true, 0, LS_TIER_HOST, 0, 0},
+static const ls_layout rows[] = {
+    {.dp_replicate = 3},
+    {.dp_shard = 2, .zero = 1, .microbatches = 2},
+    {.dp_shard = 3, .zero = 2, .microbatches = 2},
+    {.dp_shard = 4, .zero = 3, .prefetch = 1},
+    {.dp_replicate = 2, .dp_shard = 2, .zero = 3, .microbatches = 3},
+    {.tp = 2},
+    {.tp = 2, .microbatches = 2, SP},
+    {.tp = 3, SP},
+    {.dp_shard = 2, .tp = 2, .zero = 3, .microbatches = 2, SP, .prefetch = 1},
+    {.dp_shard = 2, .tp = 3, .zero = 3, EVERY},
+    {.cp = 2, .zero = 3},
+    {.dp_shard = 2, .cp = 2, .tp = 2, .zero = 3, SP},
+    {PIPE(2, "1f1b"), .microbatches = 4},
+    {PIPE(2, "1f1b"), .dp_shard = 2, .zero = 3, .microbatches = 3, EVERY},
+    {PIPE(2, "zbh1"), .tp = 2, .microbatches = 4, SP},
+    {PIPE(2, "zbh2"), .dp_shard = 2, .zero = 1, .microbatches = 2},
+    {.dp_shard = 2,
+     .zero = 3,
+     EVERY,
+     .offload = {.optimizer = LS_TIER_HOST,
+                 .parameters = LS_TIER_HOST,
+                 .activations = LS_TIER_HOST}},
+    {.microbatches = 2, EVERY, .offload = {.parameters = LS_TIER_HOST}},
 };
 /* Of the first shape rows have two blocks, which 3 ranks do not share, of the second 2 not. */
-enum { CASES = sizeof cases / sizeof *cases, RUN = 29, REFUSED = 7 };
-
-static ls_layout layout_of(const struct layout_case *from) {
-  ls_layout layout = ls_layout_default();
-  layout.compute = LS_F64;
-  layout.pp = from->pp;
-  layout.dp_replicate = from->dp_replicate;
-  layout.dp_shard = from->dp_shard;
-  layout.cp = from->cp;
-  layout.tp = from->tp;
-  layout.zero = from->zero;
-  layout.microbatches = from->microbatches;
-  layout.sequence_parallel = from->sp;
-  layout.prefetch = from->prefetch;
-  if (from->schedule) layout.schedule = from->schedule;
-  if (from->recompute) layout.recompute = (ls_op_set)LS_EVERY_OP;
-  layout.offload.optimizer = from->optimizer;
-  layout.offload.parameters = from->parameters;
-  layout.offload.activations = from->activations;
-  return layout;
-}
-
-/* The step of a layout of one or two stages, and its graph; false where it is refused. */
-static bool compile(ls_arena *arena, const ls_model_config *config, const ls_layout *layout,
-                    ls_graph **graph, ls_program **stages) {
-  ls_error error = {0};
-  *graph = ls_test_model(arena, config, layout, SEQUENCES, LS_TEST_SEQUENCE);
-  ls_graph_backward(*graph);
-  const ls_status status = ls_program_compile(*graph, layout, LS_PROGRAM_STEP, stages, &error);
-  if (status != LS_OK && status != LS_INPUT) fail_msg("%s", error.text);
-  return status == LS_OK;
-}
-
-static void prove(const ls_model_config *config, const ls_layout *layout) {
-  ls_arena *arena = ls_arena_create();
-  ls_graph *graph;
-  ls_program *stages[2];
-  ls_error error = {0};
-  assert_true(compile(arena, config, layout, &graph, stages));
-  if (ls_check(graph, layout, (const ls_program *const *)stages, NULL, &error) != LS_OK)
-    fail_msg("%s: %s", ls_layout_print(arena, layout), error.text);
-  ls_arena_destroy(&arena);
-}
+enum { ROWS = sizeof rows / sizeof *rows, RUN = 29, REFUSED = 7 };
 
 static ls_experiment experiment_of(const ls_model_config *config) {
   return (ls_experiment){.config = config,
@@ -129,11 +72,6 @@ static ls_experiment experiment_of(const ls_model_config *config) {
                          .deadline_s = 60};
 }
 
-static void train_on_one(ls_arena *arena, const ls_model_config *config, ls_trajectory *made) {
-  const ls_experiment experiment = experiment_of(config);
-  ls_test_one_device(arena, &experiment, config->family, made);
-}
-
 static void every_layout_equals_one_device(void **state) {
   (void)state;
   ls_test_tally tally = {0};
@@ -141,21 +79,10 @@ static void every_layout_equals_one_device(void **state) {
     ls_arena *arena = ls_arena_create();
     const ls_model_config config = quantised(arena, shape);
     const ls_experiment experiment = experiment_of(&config);
-    ls_trajectory reference;
-    train_on_one(arena, &config, &reference);
-    for (int c = 0; c < CASES; c++) {
-      const ls_layout layout = layout_of(&cases[c]);
-      const int run = tally.run;
-      ls_test_tally_layout(&tally, &experiment, &reference, &layout,
-                           ls_layout_print(arena, &layout));
-      if (tally.run > run) prove(&config, &layout);
-    }
+    ls_test_equal_layouts(&tally, &experiment, rows, ROWS, shapes[shape].name);
     ls_arena_destroy(&arena);
   }
-  print_message("%d layouts run, %d refused\n", tally.run, tally.refused);
-  assert_int_equal(tally.failed, 0);
-  assert_int_equal(tally.run, RUN);
-  assert_int_equal(tally.refused, REFUSED);
+  LS_TEST_EXPECT(&tally, RUN, REFUSED);
 }
 
 /* After the steps every adapter is another, and every weight and block the same bits. */
@@ -164,8 +91,9 @@ static void blocks_stay_as_they_are(void **state) {
   for (int shape = 0; shape < SHAPES; shape++) {
     ls_arena *arena = ls_arena_create();
     const ls_model_config config = quantised(arena, shape);
+    const ls_experiment experiment = experiment_of(&config);
     ls_trajectory made;
-    train_on_one(arena, &config, &made);
+    ls_test_one_device(arena, &experiment, config.family, &made);
     for (int p = 0; p < made.parameters; p++) {
       const bool adapter = strstr(made.name[p], ".lora_") != NULL;
       const size_t bytes = sizeof(double) * (size_t)made.elements[p];
@@ -183,11 +111,11 @@ static void memory_has_blocks_and_one_matrix(void **state) {
   const ls_layout layout = ls_layout_default();
   int64_t parts[2][LS_CATEGORY_COUNT], largest = 0, blocks = 0;
   for (int with = 0; with < 2; with++) {
-    ls_graph *graph;
-    ls_program *program;
     config.blocks = with ? LS_BLOCKS_NF4 : LS_COMPUTE;
-    assert_true(compile(arena, &config, &layout, &graph, &program));
-    ls_program_peak(program, parts[with]);
+    const ls_experiment experiment = experiment_of(&config);
+    const ls_test_step step = ls_test_compile(arena, &experiment, &layout);
+    const ls_graph *graph = step.graph;
+    ls_program_peak(step.stages[0], parts[with]);
     for (int p = 0; with && p < graph->parameters.count; p++) {
       const ls_parameter_record *record = &graph->parameters.items[p];
       const int64_t elements = ls_tensor_elements(ls_graph_tensor(graph, record->tensor));
@@ -205,18 +133,12 @@ static void memory_has_blocks_and_one_matrix(void **state) {
   ls_arena_destroy(&arena);
 }
 
-static ls_instruction *find_dequantize(ls_program *program, int which) {
-  for (int i = 0; i < program->instructions.count; i++)
-    if (program->instructions.items[i].kind == LS_OP_DEQUANTIZE && which-- == 0)
-      return &program->instructions.items[i];
-  return NULL;
-}
-
 /* A block further; another weight's blocks; scales of other blocks, as another format has them;
  * weights made for one product and read by another; a base that would be trained. */
 static void damage(ls_program *program, int kind) {
   ls_value *values = program->values.items;
-  ls_instruction *first = find_dequantize(program, 0), *second = find_dequantize(program, 4);
+  ls_instruction *first = ls_test_find(program, LS_OP_DEQUANTIZE, 0);
+  ls_instruction *second = ls_test_find(program, LS_OP_DEQUANTIZE, 4);
   assert_true(first && second);
   ls_program_parameter *parameter = NULL;
   for (int p = 0; p < program->parameter_count; p++)
@@ -245,14 +167,10 @@ static void damaged_programs_are_refuted(void **state) {
       const ls_model_config config = quantised(arena, 0);
       ls_layout layout = ls_layout_default();
       if (c) layout.dp_shard = 2;
-      ls_graph *graph;
-      ls_program *program;
-      ls_error error = {0};
-      assert_true(compile(arena, &config, &layout, &graph, &program));
-      damage(program, kind);
-      const ls_program *stages[] = {program};
-      if (ls_check(graph, &layout, stages, NULL, &error) != LS_REFUTED)
-        fail_msg("damage %d is not found: %s", kind, error.text);
+      const ls_experiment experiment = experiment_of(&config);
+      const ls_test_step step = ls_test_compile(arena, &experiment, &layout);
+      damage(step.stages[0], kind);
+      ls_test_expect_refuted(&step, ls_arena_printf(arena, "damage %d", kind), NULL);
       ls_arena_destroy(&arena);
     }
 }

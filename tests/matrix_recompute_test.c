@@ -1,20 +1,10 @@
 /* What backward makes again has the bits of what it would have kept: losses, norms, gradients and
  * parameters are the same to the last bit, over kinds of recomputation, groups of layers,
- * pipelines, ZeRO, tensor and sequence parallelism. And it is less that is kept, at the work that
- * was said. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/random.h"
+ * pipelines, ZeRO, tensor and sequence parallelism; and the programs are proved. Every pair of
+ * options; LS_LAYOUTS=all: all of them. And it is less that is kept, at the work that was said. */
 #include "ir/program.h"
 #include "lower/compile.h"
-#include "support/counts.h"
-#include "support/layouts.h"
-#include "verify/equality.h"
+#include "support/layout_samples.h"
 
 static const char *const schedules[] = {"1f1b", "zbh1", "interleaved", "zbv"};
 static const ls_op_set kinds[] = {
@@ -26,80 +16,78 @@ static const ls_op_set kinds[] = {
     {.has = {[LS_OP_ATTENTION] = true}},
     {.has = {[LS_OP_LINEAR] = true, [LS_OP_BIAS] = true}},
 };
-enum { SCHEDULES = 4, KINDS = 4, ALL_RUN = 1280, SAMPLE_RUN = 329 };
+enum { SCHEDULES = 4, KINDS = 4, PLAIN = 64, KIND = 7, FACTORS = 9 };
 
-typedef struct tally {
-  int run, left_out;
-  uint64_t number;
-} tally;
+/* Golden: of layouts with each kind of recomputation by 1 and 3 layers. */
+enum { LEGAL = 1280, REFUSED = 256, SAMPLE = 20, PAIRS = 271 };
 
-static bool chosen(tally *count) {
-  const char *which = getenv("LS_LAYOUTS");
-  if (which && strcmp(which, "all") == 0) return true;
-  const bool yes = ls_random_bits(20261121, 4, count->number++) % 4 == 0;
-  count->left_out += !yes;
-  return yes;
+/* One of PLAIN layouts that make nothing again. */
+static ls_layout plain_layout(int shape, int which) {
+  const bool shards = which / 16 % 2, tensor = which / 32 % 2;
+  return ls_test_layout_of(&(ls_layout){.schedule = schedules[which % SCHEDULES],
+                                        .pp = 1 + which / 4 % 2,
+                                        .microbatches = which / 8 % 2 ? 4 : 1,
+                                        .zero = shards ? 3 : 1,
+                                        .dp_shard = shards ? 2 : 1,
+                                        .tp = tensor ? (shape == 0 ? 2 : 3) : 1,
+                                        .sequence_parallel = tensor,
+                                        .prefetch = which % 3});
 }
 
-static void run_kinds(ls_arena *arena, const ls_experiment *experiment, ls_layout *layout,
-                      const ls_trajectory *kept, tally *count) {
+static void add_kinds(ls_test_sample *sample, const ls_model_config *config, int shape, int which) {
+  ls_layout layout = plain_layout(shape, which);
   for (int kind = 0; kind < KINDS; kind++)
     for (int layers = 1; layers <= 3; layers += 2) {
-      if (!chosen(count)) continue;
-      ls_trajectory made;
-      ls_error error = {0};
-      const char *where = "";
-      layout->recompute = kinds[kind];
-      layout->recompute_layers = layers;
-      if (ls_trajectory_run(arena, experiment, layout, &made, &error) != LS_OK)
-        fail_msg("%s: %s", ls_layout_print(arena, layout), error.text);
-      const double worst = ls_trajectory_difference(&made, kept, &where);
-      if (worst != 0)
-        fail_msg("%s, kind %d, %d layers: %g in %s", ls_layout_print(arena, layout), kind, layers,
-                 worst, where);
-      count->run++;
+      layout.recompute = kinds[kind];
+      layout.recompute_layers = layers;
+      const ls_pairs_case options = {{shape, which % SCHEDULES, layout.pp, layout.microbatches,
+                                      layout.zero, layout.tp, layout.prefetch, kind, layers}};
+      ls_test_sample_add(sample, config, &layout, &options);
     }
 }
 
-static void run_layout(const ls_experiment *experiment, int shape, int which, tally *count) {
-  ls_layout layout = ls_layout_default();
-  layout.compute = LS_F64;
-  layout.schedule = schedules[which % SCHEDULES];
-  layout.pp = 1 + which / 4 % 2;
-  layout.microbatches = which / 8 % 2 ? 4 : 1;
-  layout.zero = which / 16 % 2 ? 3 : 1;
-  layout.dp_shard = which / 16 % 2 ? 2 : 1;
-  layout.tp = which / 32 % 2 ? (shape == 0 ? 2 : 3) : 1;
-  layout.sequence_parallel = layout.tp > 1;
-  layout.prefetch = which % 3;
+/* Those of a plain layout's kinds that are run, beside it. */
+static void run_kinds(const ls_test_sampled *of, const ls_experiment *experiment, ls_layout plain,
+                      ls_test_tally *tally) {
   ls_arena *arena = ls_arena_create();
-  ls_trajectory kept;
+  ls_trajectory kept = {0};
   ls_error error = {0};
-  const ls_status status = ls_trajectory_run(arena, experiment, &layout, &kept, &error);
-  if (status == LS_OK) run_kinds(arena, experiment, &layout, &kept, count);
-  if (status != LS_OK && status != LS_INPUT) fail_msg("%s", error.text);
+  for (int i = 0; i < KINDS * 2; i++) {
+    if (!of[i].runs) continue;
+    if (of[i].legal && !kept.parameters &&
+        ls_trajectory_run(arena, experiment, &plain, &kept, &error) != LS_OK)
+      fail_msg("%s: %s", ls_layout_print(arena, &plain), error.text);
+    const int *option = of[i].options.option;
+    ls_test_tally_layout(
+        tally, experiment, &kept, &of[i].layout,
+        ls_arena_printf(arena, "%s, kind %d, %d layers", ls_layout_print(arena, &plain),
+                        option[KIND], of[i].layout.recompute_layers));
+  }
   ls_arena_destroy(&arena);
 }
 
 static void test_made_again_is_kept(void **state) {
   (void)state;
-  tally count = {0};
-  for (int shape = 0; shape < 3; shape++) {
-    ls_arena *arena = ls_arena_create();
-    ls_model_config config = ls_test_shape_config(arena, &ls_test_shapes[shape]);
-    const ls_experiment experiment = {.config = &config,
+  ls_test_sample sample = {.arena = ls_arena_create()};
+  ls_test_tally tally = {.to_the_bit = true};
+  ls_model_config configs[LS_TEST_SHAPES];
+  for (int shape = 0; shape < LS_TEST_SHAPES; shape++) {
+    configs[shape] = ls_test_shape_config(sample.arena, &ls_test_shapes[shape]);
+    for (int which = 0; which < PLAIN; which++) add_kinds(&sample, &configs[shape], shape, which);
+  }
+  ls_test_sample_choose(&sample, FACTORS, -1);
+  for (int i = 0; i < sample.items.count; i += KINDS * 2) {
+    const int shape = sample.items.items[i].options.option[0], which = i / (KINDS * 2) % PLAIN;
+    const ls_experiment experiment = {.config = &configs[shape],
                                       .sequences = LS_TEST_SEQUENCES,
                                       .sequence = LS_TEST_SEQUENCE,
                                       .learning_rate = 1e-2,
                                       .seed = 5,
                                       .deadline_s = 60};
-    for (int which = 0; which < 64; which++) run_layout(&experiment, shape, which, &count);
-    ls_arena_destroy(&arena);
+    run_kinds(&sample.items.items[i], &experiment, plain_layout(shape, which), &tally);
   }
-  print_message("%d runs equal to the last bit, %d left out\n", count.run, count.left_out);
-  const ls_test_count all = LS_TEST_COUNT(count.run, ALL_RUN);
-  const ls_test_count sample = LS_TEST_COUNT(count.run, SAMPLE_RUN);
-  ls_test_expect_counts(count.left_out ? &sample : &all, 1);
+  LS_TEST_EXPECT_SAMPLE(&sample, &tally, LEGAL, REFUSED, SAMPLE, PAIRS);
+  ls_arena_destroy(&sample.arena);
 }
 
 static int64_t kept_bytes(const ls_program *program) {

@@ -14,6 +14,7 @@
 #include "check/check.h"
 #include "lower/compile.h"
 #include "support/layouts.h"
+#include "support/program_faults.h"
 #include "verify/equality.h"
 
 enum { STEPS = 3, MOST_STAGES = 2, MOST_LAYOUTS = 24 };
@@ -157,16 +158,6 @@ static void test_every_layout_is_the_same_training(void **state) {
   rmdir(folder);
 }
 
-static ls_instruction *find(const compiled *of, ls_op_kind kind, int which) {
-  const ls_program *program = of->stages[0];
-  for (int i = 0; i < program->instructions.count; i++) {
-    ls_instruction *each = &program->instructions.items[i];
-    if (each->collective == LS_COLLECTIVE_NONE && each->kind == kind && which-- == 0) return each;
-  }
-  fail_msg("no %s", ls_op_name(kind));
-  return NULL;
-}
-
 /* Which fault, and how `check` names it. */
 typedef struct fault {
   ls_op_kind kind;
@@ -192,13 +183,13 @@ static void test_another_update_is_disproved(void **state) {
   layout.dp_shard = 2;
   const compiled made = compile(arena, &config, &layout);
   for (size_t f = 0; f < sizeof faults / sizeof *faults; f++) {
-    ls_instruction *at = find(&made, faults[f].kind, faults[f].which);
+    ls_instruction *at = ls_test_need(made.stages[0], faults[f].kind, faults[f].which);
     const int was = at->in[faults[f].operand];
-    at->in[faults[f].operand] = find(&made, faults[f].of, faults[f].from)->out[0];
+    at->in[faults[f].operand] = ls_test_need(made.stages[0], faults[f].of, faults[f].from)->out[0];
     assert_false(proves(&made, faults[f].expected));
     at->in[faults[f].operand] = was;
   }
-  ls_instruction *third = find(&made, LS_OP_SGD_SPECULATE, 0);
+  ls_instruction *third = ls_test_need(made.stages[0], LS_OP_SGD_SPECULATE, 0);
   third->attributes.beta1 /= 2;
   assert_false(proves(&made, "has other settings than the layout"));
   third->attributes.beta1 *= 2;
@@ -214,7 +205,7 @@ static void test_a_norm_of_shards_is_summed(void **state) {
   ls_layout layout = layout_of(&twice);
   layout.dp_shard = 2;
   const compiled made = compile(arena, &config, &layout);
-  ls_instruction *norm = find(&made, LS_OP_CLIP_FACTOR, 1) - 1;
+  ls_instruction *norm = ls_test_need(made.stages[0], LS_OP_CLIP_FACTOR, 1) - 1;
   assert_int_equal(norm->collective, LS_ALL_REDUCE);
   assert_non_null(strstr(norm->reason, "squared_norm of "));
   assert_non_null(strstr(norm->reason, "P(sum) on dp_shard -> R"));

@@ -13,6 +13,7 @@
 #include "check/check.h"
 #include "lower/compile.h"
 #include "support/layouts.h"
+#include "support/program_faults.h"
 #include "support/thinned.h"
 #include "verify/equality.h"
 
@@ -245,15 +246,6 @@ static void every_layout_is_the_same_training(void **state) {
   rmdir(folder);
 }
 
-static ls_instruction *find_update(const compiled *of, ls_op_kind kind) {
-  for (int i = 0; i < of->stages[0]->instructions.count; i++) {
-    ls_instruction *each = &of->stages[0]->instructions.items[i];
-    if (each->collective == LS_COLLECTIVE_NONE && each->kind == kind) return each;
-  }
-  fail_msg("no %s", ls_op_name(kind));
-  return NULL;
-}
-
 /* A parameter that is updated by another's settings, or by the usual ones. */
 static void other_settings_are_disproved(void **state) {
   (void)state;
@@ -262,7 +254,8 @@ static void other_settings_are_disproved(void **state) {
     const ls_model_config config = ls_test_shape_config(arena, &ls_test_shapes[1]);
     const ls_layout layout = layout_of(2, (ls_optimizer_kind)kind);
     const compiled made = compile(arena, &config, &layout);
-    ls_instruction *update = find_update(&made, ls_optimizer_row_of(&layout.optimizer)->node[0].op);
+    ls_instruction *update =
+        ls_test_need(made.stages[0], ls_optimizer_row_of(&layout.optimizer)->node[0].op, 0);
     expect_proof(&made, NULL);
     update->attributes.rate *= 2;
     expect_proof(&made, "has other settings than the layout");

@@ -13,6 +13,7 @@
 #include "check/check.h"
 #include "lower/compile.h"
 #include "support/layouts.h"
+#include "support/program_faults.h"
 #include "support/thinned.h"
 #include "verify/equality.h"
 
@@ -191,16 +192,6 @@ static void what_is_kept(void **state) {
   ls_arena_destroy(&arena);
 }
 
-static ls_instruction *find(const compiled *of, ls_op_kind kind, int which) {
-  ls_program *program = of->stages[0];
-  for (int i = 0; i < program->instructions.count; i++) {
-    ls_instruction *each = &program->instructions.items[i];
-    if (each->collective == LS_COLLECTIVE_NONE && each->kind == kind && which-- == 0) return each;
-  }
-  fail_msg("no %s", ls_op_name(kind));
-  return NULL;
-}
-
 /* The instruction behind it, which adds up what ranks made. */
 static ls_instruction *behind(ls_instruction *made) {
   assert_int_equal(made[1].collective, LS_ALL_REDUCE);
@@ -225,9 +216,9 @@ static void another_update_is_disproved(void **state) {
   const compiled of_muon = compile(arena, &config, &muon);
   expect_proof(&of_blocks, NULL);
   expect_proof(&of_muon, NULL);
-  ls_instruction *largest = find(&of_blocks, LS_OP_ADAMW8_LARGEST, 1);
-  ls_instruction *step = find(&of_blocks, LS_OP_ADAMW8, 1);
-  ls_instruction *next = find(&of_blocks, LS_OP_ADAMW8, 2);
+  ls_instruction *largest = ls_test_need(of_blocks.stages[0], LS_OP_ADAMW8_LARGEST, 1);
+  ls_instruction *step = ls_test_need(of_blocks.stages[0], LS_OP_ADAMW8, 1);
+  ls_instruction *next = ls_test_need(of_blocks.stages[0], LS_OP_ADAMW8, 2);
   /* A sum of what are maxima; another's blocks; codes changed over; the whole's columns. */
   assert_int_equal(behind(largest)->reduce, LS_MAX);
   int reduce = (int)behind(largest)->reduce;
@@ -240,16 +231,16 @@ static void another_update_is_disproved(void **state) {
   expect_proof(&of_blocks, "has other settings than the layout");
   step->attributes.columns--;
   /* Momenta that are not added up; a matrix that was not made orthogonal; another's. */
-  ls_instruction *momentum = find(&of_muon, LS_OP_MUON_MOMENTUM, 0);
-  ls_instruction *orthogonal = find(&of_muon, LS_OP_ORTHOGONALISE, 0);
-  ls_instruction *made = find(&of_muon, LS_OP_MUON, 0);
+  ls_instruction *momentum = ls_test_need(of_muon.stages[0], LS_OP_MUON_MOMENTUM, 0);
+  ls_instruction *orthogonal = ls_test_need(of_muon.stages[0], LS_OP_ORTHOGONALISE, 0);
+  ls_instruction *made = ls_test_need(of_muon.stages[0], LS_OP_MUON, 0);
   behind(momentum)->axes = 0;
   expect_proof(&of_muon, "is over no axis with several ranks");
   behind(momentum)->axes = ls_mesh_axes(&of_muon.stages[0]->mesh, LS_MESH_SHARD);
   expect_proof(&of_muon, NULL);
   refuted_with(&of_muon, &made->in[0], orthogonal->in[0],
                "expected what an earlier node made of the same parameter");
-  refuted_with(&of_muon, &made->out[0], find(&of_muon, LS_OP_MUON, 1)->out[0],
+  refuted_with(&of_muon, &made->out[0], ls_test_need(of_muon.stages[0], LS_OP_MUON, 1)->out[0],
                "elsewhere: expected its own place");
   made->attributes.scale = 0.2;
   expect_proof(&of_muon, "has other settings than the layout");

@@ -1,6 +1,6 @@
-/* The covering array behind tests/matrix_options_test.c, against rules drawn at random: every case
- * is one that can be, every pair of options that some case can have is in one of them, and the
- * others are counted. */
+/* The covering arrays of the equality tests, against rules drawn at random: every case is one that
+ * can be, every pair of options that some case can have is in one of them, and the others are
+ * counted. */
 #include "support/pairs.h"
 
 #include <setjmp.h>
@@ -20,7 +20,7 @@ typedef struct rule {
 } rule;
 
 static ls_pairs_case case_of(int number) {
-  ls_pairs_case made;
+  ls_pairs_case made = {0};
   for (int f = 0; f < FACTORS; f++) {
     made.option[f] = number % options[f];
     number /= options[f];
@@ -97,7 +97,50 @@ static void test_every_pair_that_can_be_is_covered(void **state) {
   assert_true(cases < legal / 2);
 }
 
+/* Of listed cases: every pair that one of them has but with `once`, of which every option. */
+static void check_chosen(const ls_pairs_case *cases, const bool *chosen, int count, int once,
+                         int covered) {
+  int found = 0;
+  for (int f = 0; f < FACTORS; f++)
+    for (int g = f; g < FACTORS; g++)
+      for (int a = 0; a < options[f]; a++)
+        for (int b = 0; b < options[g]; b++) {
+          bool any = false, kept = false;
+          if (f == g ? f != once || a != b : f == once || g == once) continue;
+          for (int c = 0; c < count; c++) {
+            const bool has_both = cases[c].option[f] == a && cases[c].option[g] == b;
+            any |= has_both;
+            kept |= has_both && chosen[c];
+          }
+          assert_int_equal(kept, any);
+          found += any;
+        }
+  assert_int_equal(covered, found);
+}
+
+static void test_few_of_listed_cases_have_every_pair(void **state) {
+  (void)state;
+  int legal = 0, kept = 0;
+  for (int r = 0; r < RULES; r++) {
+    ls_pairs_case cases[CASES];
+    bool chosen[CASES] = {false};
+    const double share = ls_random_uniform(SEED, 1, (uint64_t)r);
+    const int once = r % (FACTORS + 1) - 1;
+    int count = 0;
+    for (int number = 0; number < CASES; number++)
+      if (ls_random_uniform(SEED, 2 + (uint64_t)r, (uint64_t)number) < share)
+        cases[count++] = case_of(number);
+    const int covered = ls_pairs_choose(cases, count, FACTORS, once, chosen);
+    check_chosen(cases, chosen, count, once, covered);
+    for (int c = 0; c < count; c++) kept += chosen[c];
+    legal += count;
+  }
+  print_message("seed %d: %d cases have the pairs of %d\n", SEED, kept, legal);
+  assert_true(kept < legal / 2);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_pair_that_can_be_is_covered)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_pair_that_can_be_is_covered),
+                                     cmocka_unit_test(test_few_of_listed_cases_have_every_pair)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

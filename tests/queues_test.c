@@ -37,7 +37,7 @@ static bool compile(ls_arena *arena, int shape, const ls_layout *layout, made *i
       .sequence = LS_TEST_SEQUENCE};
   ls_program *stages[MOST_STAGES];
   ls_error error = {0};
-  if (ls_test_layout_ranks(layout) > MOST_RANKS ||
+  if (ls_layout_ranks(layout) > MOST_RANKS ||
       ls_model_build(arena, &config, &options, &into->graph, &error) != LS_OK)
     return false;
   ls_graph_backward(into->graph);

@@ -33,7 +33,7 @@ static const ls_session *session_of(ls_arena *arena, const ls_test_run *run) {
   session->layout = run->layout;
   session->batch = run->batch;
   session->sequence = run->sequence;
-  session->devices = ls_test_layout_ranks(&run->layout);
+  session->devices = ls_layout_ranks(&run->layout);
   return session;
 }
 

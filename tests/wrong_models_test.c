@@ -14,6 +14,7 @@
 #include "support/faults.h"
 #include "support/layouts.h"
 #include "support/mutate.h"
+#include "support/program_faults.h"
 #include "support/wrong_models.h"
 
 enum { MOST_STAGES = 4, SEEDS = 3 };
@@ -395,15 +396,6 @@ static void reported_bugs_are_rejected(void **state) {
   print_message("%d reported bugs rejected\n", REPORTED);
 }
 
-static ls_instruction *first_of(ls_program *program, ls_op_kind kind) {
-  for (int i = 0; i < program->instructions.count; i++) {
-    ls_instruction *each = &program->instructions.items[i];
-    if (each->collective == LS_COLLECTIVE_NONE && each->kind == kind) return each;
-  }
-  fail_msg("no %s", ls_op_name(kind));
-  return NULL;
-}
-
 static void trade_labels(ls_program *program) {
   const int labels = program->labels;
   program->labels = program->ids;
@@ -411,16 +403,16 @@ static void trade_labels(ls_program *program) {
 }
 
 static void scale_without_count(ls_program *program) {
-  first_of(program, LS_OP_XENT_GRAD)->in[4] = program->cell[LS_CELL_SCALE];
+  ls_test_need(program, LS_OP_XENT_GRAD, 0)->in[4] = program->cell[LS_CELL_SCALE];
 }
 
 /* Which is not seen by sizes: what is written and read is half of what there is room for. */
 static void statistics_in_16_bits(ls_program *program) {
-  program->values.items[first_of(program, LS_OP_RMSNORM)->out[1]].dtype = LS_BF16;
+  program->values.items[ls_test_need(program, LS_OP_RMSNORM, 0)->out[1]].dtype = LS_BF16;
 }
 
 static void other_sizes(ls_program *program) {
-  ls_value *rotations = &program->values.items[first_of(program, LS_OP_ROPE_TABLE)->out[0]];
+  ls_value *rotations = &program->values.items[ls_test_need(program, LS_OP_ROPE_TABLE, 0)->out[0]];
   rotations->global[0] /= 2;
 }
 

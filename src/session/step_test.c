@@ -144,7 +144,7 @@ static ls_status run(job *work, const ls_layout *layout, ls_error *error) {
   if (ls_program_compile(graph, layout, LS_PROGRAM_STEP, work->stages, error) != LS_OK)
     fail_msg("%s", error->text);
   assert_int_equal(ls_device_open(&device, &work->device, error), LS_OK);
-  assert_int_equal(ls_world_create_threads(ls_test_layout_ranks(layout), &world, error), LS_OK);
+  assert_int_equal(ls_world_create_threads(ls_layout_ranks(layout), &world, error), LS_OK);
   const ls_status status = ls_rank_threads_run(world, rank_body, work, error);
   ls_world_destroy(&world);
   ls_arena_destroy(&arena);

@@ -253,11 +253,13 @@ static void make_room(ls_arena *arena, const ls_program *program, ls_trajectory 
   }
 }
 
-static ls_status compile(ls_arena *arena, const ls_experiment *experiment, const ls_layout *layout,
-                         ls_graph **graph, ls_program **stages, ls_error *error) {
+ls_status ls_experiment_graph(ls_arena *arena, const ls_experiment *experiment,
+                              const ls_layout *layout, ls_program_kind kind, ls_graph **graph,
+                              ls_error *error) {
   LS_TRY(ls_model_build(
       arena, experiment->config,
       &(ls_build_options){
+          .mode = kind == LS_PROGRAM_STEP ? LS_MODEL_TRAIN : LS_MODEL_FORWARD,
           .tokens = experiment->sequences / layout->microbatches * experiment->sequence,
           .sequence = experiment->sequence,
           .documents = experiment->documents || experiment->pairs.beta > 0,
@@ -269,14 +271,19 @@ static ls_status compile(ls_arena *arena, const ls_experiment *experiment, const
           .token_ranks = ls_layout_token_ranks(layout),
           .expert_bound = layout->expert_bound},
       graph, error));
-  LS_TRY(
-      ls_freeze(experiment->config, *graph, experiment->freeze, experiment->freeze_count, error));
   const ls_parameter_settings *settings = experiment->settings;
   for (int p = 0; p < (*graph)->parameters.count && settings; p++)
     if (!(*graph)->parameters.items[p].about.teacher)
       (*graph)->parameters.items[p].settings = *settings++;
-  ls_graph_backward(*graph);
-  LS_TRY(ls_program_compile(*graph, layout, LS_PROGRAM_STEP, stages, error));
+  return ls_freeze(experiment->config, *graph, experiment->freeze, experiment->freeze_count, error);
+}
+
+ls_status ls_experiment_compile(ls_arena *arena, const ls_experiment *experiment,
+                                const ls_layout *layout, ls_program_kind kind, ls_graph **graph,
+                                ls_program **stages, ls_error *error) {
+  LS_TRY(ls_experiment_graph(arena, experiment, layout, kind, graph, error));
+  if (kind == LS_PROGRAM_STEP) ls_graph_backward(*graph);
+  LS_TRY(ls_program_compile(*graph, layout, kind, stages, error));
   for (int s = 0; s < layout->pp && experiment->saved; s++) {
     const char *text = ls_program_text(arena, stages[s]);
     LS_TRY(ls_program_parse(arena, "compiled program", text, strlen(text), &stages[s], error));
@@ -288,14 +295,16 @@ static ls_status run_in(ls_arena *compiler, ls_arena *arena, const ls_experiment
                         const ls_layout *layout, ls_trajectory *result, ls_error *error) {
   ls_graph *graph;
   ls_program **stages = LS_NEW_ARRAY(compiler, ls_program *, layout->pp);
-  LS_TRY(compile(compiler, experiment, layout, &graph, stages, error));
+  LS_TRY(
+      ls_experiment_compile(compiler, experiment, layout, LS_PROGRAM_STEP, &graph, stages, error));
   ls_program **again = NULL;
   if (ls_layout_senders(layout) && layout->expert_bound > 0) {
     ls_layout more = *layout;
     ls_graph *of_more;
     more.expert_bound = layout->expert_again;
     again = LS_NEW_ARRAY(compiler, ls_program *, layout->pp);
-    LS_TRY(compile(compiler, experiment, &more, &of_more, again, error));
+    LS_TRY(ls_experiment_compile(compiler, experiment, &more, LS_PROGRAM_STEP, &of_more, again,
+                                 error));
   }
   int altered = 0;
   for (int s = 0; s < layout->pp && experiment->alter; s++)

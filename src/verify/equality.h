@@ -40,6 +40,18 @@ typedef struct ls_experiment {
   int steps;                /* 0: LS_TRAJECTORY_STEPS, at most so many */
 } ls_experiment;
 
+/* The graph of a step of it under the layout, or of an evaluation (LS_PROGRAM_FORWARD), without the
+ * step's backward part. */
+LS_CHECKED ls_status ls_experiment_graph(ls_arena *arena, const ls_experiment *experiment,
+                                         const ls_layout *layout, ls_program_kind kind,
+                                         ls_graph **graph, ls_error *error);
+
+/* The same graph, with the backward part of a step, and its programs: stages[layout->pp], not yet
+ * altered. Those of a step are what ls_trajectory_run runs. LS_INPUT: the layout was refused. */
+LS_CHECKED ls_status ls_experiment_compile(ls_arena *arena, const ls_experiment *experiment,
+                                           const ls_layout *layout, ls_program_kind kind,
+                                           ls_graph **graph, ls_program **stages, ls_error *error);
+
 typedef struct ls_trajectory {
   double loss[LS_TRAJECTORY_STEPS], norm[LS_TRAJECTORY_STEPS]; /* 0 of steps not run */
   int parameters;

@@ -1,6 +1,10 @@
 #include "support/layouts.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#include "schedule/chunks.h"
+#include "verify/equality.h"
 
 static const int rank_counts[] = {1, 2, 3, 4, 5, 6, 8, 12, 16};
 
@@ -40,15 +44,41 @@ ls_test_layouts ls_test_layouts_all(ls_arena *arena) {
   return all;
 }
 
-int ls_test_layout_ranks(const ls_layout *layout) {
-  return layout->pp * layout->dp_replicate * layout->dp_shard * layout->cp * layout->tp;
+ls_layout ls_test_pipeline_layout(int which) {
+  static const char *const schedules[] = {"1f1b", "gpipe", "zbh1", "interleaved"};
+  ls_layout layout = ls_layout_default();
+  layout.compute = LS_F64;
+  layout.pp = 2;
+  layout.schedule = schedules[which % 4];
+  layout.microbatches = 4;
+  layout.zero = 1 + which % 3;
+  layout.dp_shard = 1 + which / 2 % 2;
+  layout.tp = 1 + which / 4 % 2;
+  layout.sequence_parallel = layout.tp > 1 && which % 2;
+  layout.prefetch = which % 2;
+  if (which % 3) {
+    layout.recompute = which % 3 == 1 ? (ls_op_set)LS_EVERY_OP : ls_op_set_cheap();
+    layout.recompute_layers = 1;
+  }
+  return layout;
+}
+
+bool ls_test_all_layouts(void) {
+  const char *which = getenv("LS_LAYOUTS");
+  return which && strcmp(which, "all") == 0;
+}
+
+ls_test_layouts ls_test_layouts_some(ls_arena *arena, int first, int each) {
+  const ls_test_layouts all = ls_test_layouts_all(arena);
+  ls_test_layouts some = {0};
+  for (int l = first; l < all.count; l += each) *LS_APPEND(arena, &some) = all.items[l];
+  return some;
 }
 
 const char *ls_test_layout_print(ls_arena *arena, const ls_layout *layout, const char *model) {
-  return ls_arena_printf(
-      arena, "%s dp_replicate=%d dp_shard=%d tp=%d zero=%d%s microbatches=%d prefetch=%d", model,
-      layout->dp_replicate, layout->dp_shard, layout->tp, layout->zero,
-      layout->sequence_parallel ? " sp" : "", layout->microbatches, layout->prefetch);
+  return ls_arena_printf(arena, "%s, %s%s, microbatches=%d, prefetch=%d", model,
+                         ls_layout_print(arena, layout), layout->sequence_parallel ? ", sp" : "",
+                         layout->microbatches, layout->prefetch);
 }
 
 ls_model_config ls_test_shape_config(ls_arena *arena, const ls_test_shape *shape) {
@@ -62,15 +92,24 @@ ls_model_config ls_test_shape_config(ls_arena *arena, const ls_test_shape *shape
 
 ls_graph *ls_test_model(ls_arena *arena, const ls_model_config *config, const ls_layout *layout,
                         int64_t sequences, int64_t sequence) {
-  const ls_build_options options = {.tokens = sequences / layout->microbatches * sequence,
-                                    .sequence = sequence,
-                                    .places = layout->cp > 1,
-                                    .expert_ranks = ls_layout_senders(layout),
-                                    .token_ranks = ls_layout_token_ranks(layout),
-                                    .expert_bound = layout->expert_bound};
+  const ls_experiment experiment = {.config = config, .sequences = sequences, .sequence = sequence};
   ls_graph *graph;
   ls_error error = {0};
-  if (ls_model_build(arena, config, &options, &graph, &error) != LS_OK)
+  if (ls_experiment_graph(arena, &experiment, layout, LS_PROGRAM_STEP, &graph, &error) != LS_OK)
     ls_panic("%s: %s", config->source, error.text);
   return graph;
+}
+
+bool ls_test_is_legal(const ls_model_config *config, const ls_layout *layout, int64_t sequences,
+                      int64_t sequence) {
+  ls_arena *arena = ls_arena_create();
+  const ls_graph *graph = ls_test_model(arena, config, layout, sequences, sequence);
+  ls_mesh mesh;
+  ls_pipeline *pipeline;
+  ls_error error = {0};
+  const bool legal = ls_layout_mesh(layout, graph, &mesh, &error) == LS_OK &&
+                     ls_chunks_pipeline(arena, layout, &pipeline, &error) == LS_OK &&
+                     pipeline->stages * pipeline->chunks <= graph->segments.count;
+  ls_arena_destroy(&arena);
+  return legal;
 }

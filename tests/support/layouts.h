@@ -20,10 +20,18 @@ typedef struct ls_test_layouts {
  * fp64 with the default optimizer. Not every one is legal for every model. */
 ls_test_layouts ls_test_layouts_all(ls_arena *arena);
 
-/* Ranks of its mesh. */
-int ls_test_layout_ranks(const ls_layout *layout);
+/* Of them one in `each`, from `first` on. */
+ls_test_layouts ls_test_layouts_some(ls_arena *arena, int first, int each);
 
-/* "MODEL dp_replicate=1 dp_shard=2 tp=4 zero=3 sp microbatches=1", in the arena. */
+/* Two stages by one of four schedules with what goes by `which`: ZeRO, tensor and sequence
+ * parallelism, recomputation of all of a layer or of what is cheap. In fp64. */
+ls_layout ls_test_pipeline_layout(int which);
+
+/* Whether LS_LAYOUTS=all asks for every layout, in place of a sample. */
+bool ls_test_all_layouts(void);
+
+/* "MODEL, pp 2 (zbv), dp_replicate 1, dp_shard 4, tp 2, zero-3, sp, microbatches=4, prefetch=1",
+ * in the arena. */
 const char *ls_test_layout_print(ls_arena *arena, const ls_layout *layout, const char *model);
 
 /* The configuration of a shape. Ends the test program where it is wrong. */
@@ -33,5 +41,9 @@ ls_model_config ls_test_shape_config(ls_arena *arena, const ls_test_shape *shape
  * test program where it cannot be. */
 ls_graph *ls_test_model(ls_arena *arena, const ls_model_config *config, const ls_layout *layout,
                         int64_t sequences, int64_t sequence);
+
+/* Whether the compiler allows mesh, schedule and microbatches; other choices may be refused. */
+bool ls_test_is_legal(const ls_model_config *config, const ls_layout *layout, int64_t sequences,
+                      int64_t sequence);
 
 #endif

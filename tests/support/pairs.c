@@ -63,18 +63,23 @@ void ls_pairs_complete(const ls_pairs *about, ls_pairs_case *chosen, uint64_t dr
   complete(about, NULL, chosen, draw);
 }
 
-static int new_pairs(const cover *c, const ls_pairs_case *chosen) {
+/* Pairs that a case has and none before it, and its option of `once`, which is in no pair; marks
+ * them where asked. */
+static int new_pairs(cover *c, const ls_pairs_case *chosen, int once, bool mark) {
   int found = 0;
-  for (int f = 0; f < c->about->factors; f++) found += gain(c, chosen, f, chosen->option[f]);
-  return found / 2;
+  for (int f = 0; f < c->about->factors; f++)
+    for (int g = f; g < c->about->factors; g++) {
+      if (f == g ? f != once : f == once || g == once) continue;
+      bool *done = pair_at(c, f, chosen->option[f], g, chosen->option[g]);
+      found += !*done;
+      *done |= mark;
+    }
+  return found;
 }
 
 static void add_case(ls_arena *arena, cover *c, const ls_pairs_case *chosen,
                      ls_pairs_sample *sample) {
-  sample->covered += new_pairs(c, chosen);
-  for (int f = 0; f < c->about->factors; f++)
-    for (int g = f + 1; g < c->about->factors; g++)
-      *pair_at(c, f, chosen->option[f], g, chosen->option[g]) = true;
+  sample->covered += new_pairs(c, chosen, -1, true);
   *LS_APPEND(arena, &sample->cases) = *chosen;
 }
 
@@ -89,7 +94,7 @@ static void cover_pair(ls_arena *arena, cover *c, const ls_pairs_case *pair,
   for (int t = 0; t < TRIES; t++) {
     ls_pairs_case tried = *pair;
     complete(c->about, c, &tried, (uint64_t)(sample->cases.count * TRIES + t));
-    const int found = new_pairs(c, &tried);
+    const int found = new_pairs(c, &tried, -1, false);
     if (found <= most) continue;
     most = found;
     best = tried;
@@ -98,14 +103,19 @@ static void cover_pair(ls_arena *arena, cover *c, const ls_pairs_case *pair,
   add_case(arena, c, &best, sample);
 }
 
-ls_pairs_sample ls_pairs_cover(ls_arena *arena, const ls_pairs *about) {
-  LS_ASSERT(about->factors <= LS_PAIRS_MOST_FACTORS);
+static cover cover_of(ls_arena *arena, const ls_pairs *about) {
   cover c = {.about = about};
+  LS_ASSERT(about->factors <= LS_PAIRS_MOST_FACTORS);
   for (int f = 0; f < about->factors; f++) {
     c.first[f] = c.all;
     c.all += about->options[f];
   }
   c.done = LS_NEW_ARRAY(arena, bool, c.all *c.all);
+  return c;
+}
+
+ls_pairs_sample ls_pairs_cover(ls_arena *arena, const ls_pairs *about) {
+  cover c = cover_of(arena, about);
   ls_pairs_sample sample = {0};
   ls_pairs_case pair;
   for (int f = 0; f < about->factors; f++) pair.option[f] = LS_PAIRS_ANY;
@@ -120,4 +130,28 @@ ls_pairs_sample ls_pairs_cover(ls_arena *arena, const ls_pairs *about) {
           pair.option[f] = pair.option[g] = LS_PAIRS_ANY;
         }
   return sample;
+}
+
+int ls_pairs_choose(const ls_pairs_case *cases, int count, int factors, int once, bool *chosen) {
+  ls_arena *arena = ls_arena_create();
+  ls_pairs about = {.factors = factors};
+  for (int i = 0; i < count; i++)
+    for (int f = 0; f < factors; f++)
+      if (cases[i].option[f] >= about.options[f]) about.options[f] = cases[i].option[f] + 1;
+  cover c = cover_of(arena, &about);
+  int covered = 0;
+  for (;;) {
+    int most = 0, best = 0;
+    for (int i = 0; i < count; i++) {
+      const int found = new_pairs(&c, &cases[i], once, false);
+      if (found <= most) continue;
+      most = found;
+      best = i;
+    }
+    if (most == 0) break;
+    chosen[best] = true;
+    covered += new_pairs(&c, &cases[best], once, true);
+  }
+  ls_arena_destroy(&arena);
+  return covered;
 }

@@ -39,4 +39,9 @@ ls_pairs_sample ls_pairs_cover(ls_arena *arena, const ls_pairs *about);
 /* Chooses what is not yet chosen, by the seed and `draw`; the case must be possible. */
 void ls_pairs_complete(const ls_pairs *about, ls_pairs_case *chosen, uint64_t draw);
 
+/* Of the cases that there are, few of which one has every pair of options that any has, but for
+ * factor `once` (-1: none), of which every option occurs: sets `chosen` of these, and returns how
+ * many pairs and options that are. */
+int ls_pairs_choose(const ls_pairs_case *cases, int count, int factors, int once, bool *chosen);
+
 #endif
