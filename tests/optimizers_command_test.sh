@@ -33,7 +33,7 @@ refused "expected a number above 0, or one with x such as 0.1x" \
   "optimizer.groups=[{match: norm, lr: 0}]"
 refused "expected a number of at least 0" "optimizer.groups=[{match: norm, weight_decay: -1}]"
 refused "expected a number above 0, at most 1" optimizer.layer_decay=0
-refused "expected adamw, sgd, lion, adamw8bit or muon" optimizer.name=lyon
+refused "expected adamw, sgd, lion, adamw8bit, muon or schedulefree" optimizer.name=lyon
 refused "found 0.02 with optimizer.name: adamw, which has one rate" optimizer.muon_lr=0.02
 
 # Six steps in one go, and in parts on other layouts.
@@ -73,8 +73,43 @@ says "each matrix is added up over the ranks that hold shards"
 run 0 show keys.yaml model=large.json optimizer.name=adamw8bit --groups
 says "adamw8bit has 9 of these parameters, "
 
+# Schedule-free: evaluations are of the mean and leave training alone; what is saved, evaluated and
+# exported is the mean; the same bits after a stop, and on other layouts but for rounding.
+free="optimizer.name=schedulefree train.lr_schedule=constant train.warmup=3 train.lr=1e-2 data.validation=0.2"
+for layout in "dtype=fp32" "dtype=bf16 mesh.dp_shard=2 zero=1 -n 2" "dtype=bf16 mesh.dp_shard=2 mesh.tp=2 zero=2 -n 4"; do
+  rm -rf whole parts quiet
+  run 0 train keys.yaml $free train.steps=6 eval.every=1 out=whole $layout
+  run 0 train keys.yaml $free train.steps=6 out=quiet $layout
+  run 0 train keys.yaml $free train.steps=2 out=parts $layout
+  run 0 train keys.yaml $free train.steps=6 out=parts $layout
+  says "resuming after step 2"
+  for other in quiet parts; do
+    losses whole >one; losses $other >two
+    cmp -s one two || fail "$layout: $other: $(paste one two)"
+    for file in model optimizer; do
+      cmp -s whole/checkpoints/step-6/$file.safetensors $other/checkpoints/step-6/$file.safetensors ||
+        fail "$layout: $other: other $file.safetensors"
+    done
+  done
+done
+rm -rf whole parts
+run 0 train keys.yaml $free train.steps=6 eval.every=6 eval.batches=200 out=whole dtype=fp64
+told=$(sed -n 's/.*"validation_loss":\([^,}]*\).*/\1/p' whole/metrics.jsonl | tail -n 1)
+run 0 evaluate whole dtype=fp64 --json
+sed 's/.*"loss": *\([^,]*\),.*/\1/' output >found
+[ -n "$told" ] && awk "{ exit (\$1 - $told) ^ 2 > 1e-24 }" found || fail "told $told: $(cat output)"
+run 0 export whole mean
+cmp -s mean/model.safetensors whole/checkpoints/step-6/model.safetensors || fail "another export"
+run 0 train keys.yaml $free train.steps=3 out=parts dtype=fp64
+run 0 train keys.yaml $free train.steps=6 eval.every=6 out=parts dtype=fp64 mesh.tp=2 zero=3 -n 2
+says "resuming after step 3"
+alike whole parts
+refused "needs none; expected train.lr_schedule: constant" optimizer.name=schedulefree
+refused "expected a number of steps" $free train.warmup=10%
+refused "optimizer.name=schedulefree with offload.optimizer" $free offload.optimizer=host
+
 # The user's layout against one device.
-for name in adamw sgd lion; do
+for name in adamw sgd lion "schedulefree train.lr_schedule=constant"; do
   run 0 verify keys.yaml optimizer.name=$name "optimizer.groups=$groups" optimizer.layer_decay=0.8 \
     mesh.dp_shard=2 mesh.tp=2 zero=3
 done

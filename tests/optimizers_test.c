@@ -20,7 +20,9 @@
 enum { SEED = 20261125, MOST_STAGES = 4, MOST_PARAMETERS = 64 };
 
 /* Those of one fused node; the others are those of optimizers_whole_test.c. */
-enum { FUSED = LS_OPTIMIZER_LION + 1 };
+static const ls_optimizer_kind fused[] = {LS_OPTIMIZER_ADAMW, LS_OPTIMIZER_SGD, LS_OPTIMIZER_LION,
+                                          LS_OPTIMIZER_SCHEDULEFREE};
+enum { FUSED = sizeof fused / sizeof *fused };
 static const double learning_rate = 3e-3, tolerance = 1e-10;
 
 /* By parameter: its own rate, its own decay, both, or as usual. */
@@ -42,6 +44,7 @@ static ls_optimizer optimizer_of(ls_optimizer_kind kind) {
                         .epsilon = 1e-6,
                         .weight_decay = 0.2,
                         .momentum = 0.8,
+                        .warmup = 2,
                         .clip = 0.15}; /* below all norms */
 }
 
@@ -68,6 +71,24 @@ typedef struct element {
   double master, first, second;
 } element;
 
+/* The mean of the fast weights, by squares of rates, of which warm-up has 1/2 and 1. */
+static void step_schedulefree(const ls_optimizer *by, element *e, double gradient, double rate,
+                              double decay, int step) {
+  double all = 0, weight = 0;
+  for (int s = 1; s <= step; s++) {
+    const double part = fmin(1, s / by->warmup);
+    weight = part * part;
+    all += weight;
+  }
+  const double point = by->beta1 * e->master + (1 - by->beta1) * (e->master + e->first);
+  e->second = by->beta2 * e->second + (1 - by->beta2) * gradient * gradient;
+  const double deviation = sqrt(e->second / (1 - pow(by->beta2, step)));
+  const double fast =
+      e->master + e->first - rate * (gradient / (deviation + by->epsilon) + decay * point);
+  e->master += weight / all * (fast - e->master);
+  e->first = fast - e->master;
+}
+
 /* PyTorch's AdamW and SGD; Lion as its paper has it (arXiv 2302.06675, algorithm 2). */
 static void step_element(const ls_optimizer *by, element *e, double gradient, double rate,
                          double decay, int step) {
@@ -76,6 +97,10 @@ static void step_element(const ls_optimizer *by, element *e, double gradient, do
     const double sign = mean > 0 ? 1 : mean < 0 ? -1 : 0;
     e->master -= rate * (sign + decay * e->master);
     e->first = by->beta2 * e->first + (1 - by->beta2) * gradient;
+    return;
+  }
+  if (by->kind == LS_OPTIMIZER_SCHEDULEFREE) {
+    step_schedulefree(by, e, gradient, rate, decay, step);
     return;
   }
   e->master *= 1 - rate * decay;
@@ -120,7 +145,7 @@ static void updates_are_the_formulas(void **state) {
       ls_experiment experiment = experiment_of(&config, NULL);
       ls_layout layout = ls_layout_default();
       layout.compute = LS_F64;
-      layout.optimizer = optimizer_of((ls_optimizer_kind)kind);
+      layout.optimizer = optimizer_of(fused[kind]);
       const ls_graph *graph =
           ls_test_model(arena, &config, &layout, LS_TEST_SEQUENCES, LS_TEST_SEQUENCE);
       ls_trajectory found, initial;
@@ -203,6 +228,23 @@ static bool is_defined(int shape, ls_optimizer_kind kind) {
   return kind != LS_OPTIMIZER_LION || shape > 0;
 }
 
+/* Weights that are made of state on the device as a program begins neither wait elsewhere nor are
+ * speculated. */
+static bool is_refused(ls_arena *arena, const ls_model_config *config, const ls_layout *layout) {
+  if (layout->optimizer.kind != LS_OPTIMIZER_SCHEDULEFREE ||
+      (!layout->offload.optimizer && !layout->post_validation))
+    return false;
+  ls_program *stages[MOST_STAGES];
+  ls_error error = {0};
+  ls_graph *graph = ls_test_model(arena, config, layout, LS_TEST_SEQUENCES, LS_TEST_SEQUENCE);
+  ls_graph_backward(graph);
+  assert_int_equal(ls_program_compile(graph, layout, LS_PROGRAM_STEP, stages, &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "optimizer.name=schedulefree"));
+  assert_non_null(strstr(error.text, layout->post_validation ? "use post_validation=false"
+                                                             : "use offload.optimizer=none"));
+  return true;
+}
+
 static void run_shape(ls_arena *arena, int shape, ls_optimizer_kind kind, const char *folder) {
   const ls_model_config config = ls_test_shape_config(arena, &ls_test_shapes[shape]);
   const ls_experiment experiment = experiment_of(&config, folder);
@@ -215,6 +257,10 @@ static void run_shape(ls_arena *arena, int shape, ls_optimizer_kind kind, const 
   for (int l = 0; l < LAYOUTS; l++) {
     const ls_layout layout = layout_of(l, kind);
     if (config.kv_heads % layout.tp != 0 || ls_test_left_out(l + shape, 3)) continue;
+    if (is_refused(arena, &config, &layout)) {
+      alike++;
+      continue;
+    }
     const compiled made = compile(arena, &config, &layout);
     expect_proof(&made, NULL);
     run(arena, &experiment, &layout, &many);
@@ -236,9 +282,9 @@ static void every_layout_is_the_same_training(void **state) {
   int runs = 0;
   for (int shape = 0; shape < LS_TEST_SHAPES; shape++)
     for (int kind = 0; kind < FUSED; kind++) {
-      if (!is_defined(shape, (ls_optimizer_kind)kind)) continue;
+      if (!is_defined(shape, fused[kind])) continue;
       ls_arena *arena = ls_arena_create();
-      run_shape(arena, shape, (ls_optimizer_kind)kind, folder);
+      run_shape(arena, shape, fused[kind], folder);
       ls_arena_destroy(&arena);
       runs++;
     }
@@ -252,7 +298,7 @@ static void other_settings_are_disproved(void **state) {
   for (int kind = 0; kind < FUSED; kind++) {
     ls_arena *arena = ls_arena_create();
     const ls_model_config config = ls_test_shape_config(arena, &ls_test_shapes[1]);
-    const ls_layout layout = layout_of(2, (ls_optimizer_kind)kind);
+    const ls_layout layout = layout_of(2, fused[kind]);
     const compiled made = compile(arena, &config, &layout);
     ls_instruction *update =
         ls_test_need(made.stages[0], ls_optimizer_row_of(&layout.optimizer)->node[0].op, 0);
@@ -269,22 +315,49 @@ static void other_settings_are_disproved(void **state) {
   }
 }
 
+/* A step that takes its gradients at the mean, at stale weights or at another point. */
+static void another_point_is_disproved(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  const ls_model_config config = ls_test_shape_config(arena, &ls_test_shapes[1]);
+  for (int l = 1; l < 3; l++) {
+    const ls_layout layout = layout_of(l, LS_OPTIMIZER_SCHEDULEFREE);
+    const compiled made = compile(arena, &config, &layout);
+    ls_instruction *point = find_update(&made, LS_OP_SCHEDULEFREE_POINT), right = *point;
+    expect_proof(&made, NULL);
+    point->attributes.beta1 /= 2;
+    expect_proof(&made, "has other settings than the layout");
+    *point = right;
+    point->in[1] = point->in[0];
+    expect_proof(&made, "expected the first moments of");
+    *point = right;
+    point->kind = LS_OP_CAST;
+    point->inputs = 1;
+    expect_proof(&made, "expected the point that gradients are taken at");
+    *point = right;
+    point->out[0] = point->in[1];
+    expect_proof(&made, "makes the weights of");
+  }
+  ls_arena_destroy(&arena);
+}
+
 /* One state of a parameter, where AdamW has two. */
 static void lion_keeps_one_moment(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
   const ls_model_config config = ls_test_shape_config(arena, &ls_test_shapes[1]);
-  int64_t bytes[FUSED] = {0};
+  int64_t bytes[LS_OPTIMIZER_COUNT] = {0};
   for (int kind = 0; kind < FUSED; kind++) {
-    const ls_layout layout = layout_of(0, (ls_optimizer_kind)kind);
+    const ls_layout layout = layout_of(0, fused[kind]);
     const ls_program *program = compile(arena, &config, &layout).stages[0];
     for (int b = 0; b < program->buffer_groups.count; b++)
       if (program->buffer_groups.items[b].category == LS_CATEGORY_MOMENTS)
-        bytes[kind] += program->buffer_groups.items[b].bytes;
+        bytes[fused[kind]] += program->buffer_groups.items[b].bytes;
   }
   assert_true(bytes[LS_OPTIMIZER_LION] > 0);
   assert_int_equal(bytes[LS_OPTIMIZER_ADAMW], 2 * bytes[LS_OPTIMIZER_LION]);
   assert_int_equal(bytes[LS_OPTIMIZER_SGD], bytes[LS_OPTIMIZER_LION]);
+  assert_int_equal(bytes[LS_OPTIMIZER_SCHEDULEFREE], bytes[LS_OPTIMIZER_ADAMW]);
   ls_arena_destroy(&arena);
 }
 
@@ -293,6 +366,7 @@ int main(void) {
       cmocka_unit_test(updates_are_the_formulas),
       cmocka_unit_test(every_layout_is_the_same_training),
       cmocka_unit_test(other_settings_are_disproved),
+      cmocka_unit_test(another_point_is_disproved),
       cmocka_unit_test(lion_keeps_one_moment),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

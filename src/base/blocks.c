@@ -52,8 +52,8 @@ static void quantise_nf4(const float *weights, ls_nf4_block *block) {
 }
 
 static void quantise_int8(const float *weights, ls_int8_block *block) {
-  block->scale = largest(weights);
-  const float inverse = block->scale > 0 ? LS_INT8_MOST / block->scale : 0;
+  const float most = largest(weights), inverse = most > 0 ? LS_INT8_MOST / most : 0;
+  block->scale = most * (1.0f / LS_INT8_MOST);
   for (int i = 0; i < LS_BLOCK_WEIGHTS; i++) block->codes[i] = (int8_t)lrintf(weights[i] * inverse);
 }
 
@@ -73,8 +73,7 @@ static void restore_nf4(const ls_nf4_block *block, float *weights) {
 }
 
 static void restore_int8(const ls_int8_block *block, float *weights) {
-  const float step = ls_int8_step(block->scale);
-  for (int i = 0; i < LS_BLOCK_WEIGHTS; i++) weights[i] = (float)block->codes[i] * step;
+  for (int i = 0; i < LS_BLOCK_WEIGHTS; i++) weights[i] = (float)block->codes[i] * block->scale;
 }
 
 void ls_blocks_restore(ls_dtype dtype, const void *elements, int64_t blocks, float *weights) {

@@ -2,12 +2,13 @@
  *
  *   ls_blocks_quantise(LS_NF4, weights, 2, blocks);  // 128 fp32 numbers, two elements
  *
- * A block is its scale, the largest magnitude of its weights, and their codes. NF4's are of 4 bits,
- * an even weight's in the upper half of a byte, and stand for the 16 numbers of ls_nf4_values times
- * the scale (T. Dettmers et al., arXiv 2305.14314); the nearest one is taken, as bitsandbytes takes
- * it. INT8's are whole numbers from -127 to 127, which times scale / 127 are the weights. All
- * arithmetic is fp32 and rounds each weight once, so that any code that does the same has the same
- * bits. Thread-safe: no state. */
+ * A block is a scale and codes, which stand for numbers that times the scale are the weights. NF4's
+ * codes are of 4 bits, an even weight's in the upper half of a byte, and stand for the 16 numbers
+ * of ls_nf4_values (T. Dettmers et al., arXiv 2305.14314); the scale is the largest magnitude of
+ * the weights, and the nearest code is taken, as bitsandbytes takes it. INT8's are whole numbers
+ * from -127 to 127; the scale is the largest magnitude / 127. All arithmetic is fp32 and rounds
+ * each weight once, so that any code that does the same has the same bits. Thread-safe: no state.
+ */
 #ifndef LS_BASE_BLOCKS_H
 #define LS_BASE_BLOCKS_H
 
@@ -27,11 +28,6 @@ typedef struct ls_int8_block {
 
 /* In rising order, as bitsandbytes has them. */
 extern const float ls_nf4_values[LS_NF4_CODES];
-
-/* What a code of LS_INT8 is multiplied by. */
-static inline float ls_int8_step(float scale) {
-  return scale * (1.0f / LS_INT8_MOST);
-}
 
 /* `blocks` elements of `dtype` from and to LS_BLOCK_WEIGHTS numbers each; they do not overlap.
  * Weights are finite: who reads them sees to it. */

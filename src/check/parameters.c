@@ -227,11 +227,13 @@ static int lasting_live_interval(const ls_program *program, int value) {
 }
 
 /* Whether the part is kept between programs by itself: without rounding, and in one tier, a
- * parameter is its own master. */
+ * parameter is its own master. Weights that each program makes of the state are not. */
 static bool is_kept(const ls_stage *stage, int p, int part) {
   const ls_program *program = stage->program;
   const ls_program_parameter *parameter = &program->parameters[p];
   const int value = parameter->part[part], stored = parameter->part[LS_PART_STORED];
+  const ls_optimizer_row *row = ls_optimizer_row_of(&stage->proof->layout->optimizer);
+  if (part == LS_PART_STORED && parameter->trainable && row->point.outputs) return false;
   return value >= 0 && ls_state_row_of((ls_state_part)part)->kept &&
          (part == LS_PART_STORED ||
           program->values.items[value].storage != program->values.items[stored].storage);

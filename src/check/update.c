@@ -368,9 +368,9 @@ static ls_status update_part(ls_stage *stage, const node_at *of, int o, ls_conte
   return LS_OK;
 }
 
-/* The rank's shard of the weights as they are stored. */
-static ls_status speculate_weights(ls_stage *stage, const node_at *of, int o, ls_content *made,
-                                   ls_error *error) {
+/* The rank's shard of the weights as they are stored, in this version of them. */
+static ls_status make_weights(ls_stage *stage, const node_at *of, int o, int version,
+                              ls_content *made, ls_error *error) {
   const ls_program *program = stage->program;
   const int out = ls_proof_instruction(stage)->out[o];
   const ls_value *weights = &program->values.items[out];
@@ -381,13 +381,41 @@ static ls_status speculate_weights(ls_stage *stage, const node_at *of, int o, ls
       weights->flat_offset != stored->flat_offset || weights->global[0] != stored->global[0] ||
       weights->dtype != stored->dtype || weights->offset != stored->offset ||
       (stage->extents[parameter->part[LS_PART_STORED]].flat_axes & ~stage->extents[out].flat_axes))
-    return ls_proof_fail(stage, error,
-                         "speculates the weights of %s elsewhere: expected their place",
+    return ls_proof_fail(stage, error, "makes the weights of %s elsewhere: expected their place",
                          parameter->name);
   LS_TRY(check_shard(stage, of, o, error));
   made->expression =
-      ls_expression_leaf(&stage->proof->expressions, LS_LEAF_PARAMETER, of->parameter, 2);
+      ls_expression_leaf(&stage->proof->expressions, LS_LEAF_PARAMETER, of->parameter, version);
   return LS_OK;
+}
+
+static ls_status speculate_weights(ls_stage *stage, const node_at *of, int o, ls_content *made,
+                                   ls_error *error) {
+  return make_weights(stage, of, o, 2, made, error);
+}
+
+/* The weights that a step's gradients are taken at, made of the state as the step found it. */
+static ls_status run_point(ls_stage *stage, ls_error *error) {
+  const ls_update_node *node = &ls_optimizer_row_of(optimizer_of(stage))->point;
+  node_at of = {.node = node, .speculation = true};
+  LS_TRY(expect_operands(stage, node->inputs, node->outputs, error));
+  ls_operand operand;
+  LS_TRY(read_input(stage, 0, &operand, &of.from, error));
+  const ls_node_record *record =
+      ls_expression_record(&stage->proof->expressions, of.from->expression);
+  if (stage->program->kind != LS_PROGRAM_STEP || of.from->kind != LS_CONTENT_VALUE ||
+      record->kind != (int)LS_LEAF_PART + node->in[0].index)
+    return ls_proof_fail(stage, error,
+                         "makes weights of something else: expected a training step's state");
+  of.parameter = record->in[0];
+  of.placement = of.from->placement;
+  for (int i = 0; i < node->inputs; i++) LS_TRY(read_part(stage, &of, i, error));
+  if (!settings_fit(stage, &of) || ls_proof_instruction(stage)->write[0] != LS_WRITE)
+    return ls_proof_fail(stage, error, "has other settings than the layout: expected the same");
+  ls_content made = {.microbatch = -1, .placement = of.placement};
+  LS_TRY(make_weights(stage, &of, 0, 0, &made, error));
+  LS_TRY(ls_operand_find(stage, ls_proof_instruction(stage)->out[0], &operand, error));
+  return ls_memory_write(stage, &operand, &made, error);
 }
 
 /* Of shards each rank has its part of it. */
@@ -549,6 +577,10 @@ static bool is_of_update(const ls_stage *stage) {
 /* Master weights to weights: each parameter that lies in the range. */
 static ls_status run_cast(ls_stage *stage, ls_error *error) {
   LS_TRY(expect_operands(stage, 1, 1, error));
+  if (stage->program->kind == LS_PROGRAM_STEP &&
+      ls_optimizer_row_of(optimizer_of(stage))->point.outputs)
+    return ls_proof_fail(stage, error,
+                         "rounds master weights: expected the point that gradients are taken at");
   const ls_instruction *instruction = ls_proof_instruction(stage);
   const ls_program *program = stage->program;
   const ls_value *from = &program->values.items[instruction->in[0]];
@@ -587,7 +619,10 @@ static ls_status run_cast(ls_stage *stage, ls_error *error) {
 }
 
 ls_status ls_run_update(ls_stage *stage, bool *done, ls_error *error) {
+  const ls_update_node *point = &ls_optimizer_row_of(optimizer_of(stage))->point;
   *done = true;
+  if (point->outputs && ls_proof_instruction(stage)->kind == point->op)
+    return run_point(stage, error);
   if (is_of_update(stage)) return run_optimizer(stage, error);
   switch (ls_op_row(ls_proof_instruction(stage)->kind)->duty) {
     case LS_DUTY_ZERO: return run_zero(stage, error);

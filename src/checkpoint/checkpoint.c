@@ -170,7 +170,10 @@ static ls_status open_set(saver *self, tensor_set *set, ls_error *error) {
   ls_tensor_spec *specs = LS_NEW_ARRAY(self->arena, ls_tensor_spec, set->count);
   for (int t = 0; t < set->count; t++) {
     const ls_stored_layout *layout = &set->layouts[t];
-    specs[t] = (ls_tensor_spec){layout->name, dtype_of(self, layout), layout->ndim, layout->dims};
+    specs[t] = (ls_tensor_spec){.name = layout->name,
+                                .dtype = dtype_of(self, layout),
+                                .ndim = layout->ndim,
+                                .dims = layout->dims};
   }
   const size_t asked = self->extra->max_shard_bytes;
   const size_t max_shard_bytes = asked ? asked : usual_shard_bytes;

@@ -1,6 +1,7 @@
 #include "checkpoint/export.h"
 #include "checkpoint/checkpoint.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include "base/stop.h"
 #include "checkpoint/adapter_merge.h"
 #include "store/adapters.h"
+#include "store/quantised.h"
 #include "store/weights.h"
 #include "store/weights_folder.h"
 #include "text/run_file.h"
@@ -27,19 +29,29 @@ static const char *const tokenizer_files[] = {"tokenizer.json",
                                               "chat_template.jinja"};
 static const char *const other_files[] = {"generation_config.json"};
 
+/* A tensor of the model, and what it is written as. */
+typedef struct exported {
+  ls_tensor_spec spec;
+  const ls_stored_tensor *source;
+  const ls_stored_layout *layout; /* NULL: of no parameter */
+  ls_dtype blocks;                /* LS_DTYPE_COUNT: numbers */
+} exported;
+
+typedef LS_LIST(ls_tensor_spec) spec_list;
+
 typedef struct exporter {
   const ls_export_options *options;
   ls_export_report *report;
   ls_arena *arena;
   const char *folder, *names; /* names NULL: as they are stored */
   const char *aside;
-  ls_model_config config;
+  ls_model_config config, written; /* as it is stored, and as it will be */
   ls_weight_plan plan;
   ls_safetensors *stored, *model; /* model: of `names` */
   ls_safetensors *adapters;       /* that are merged into what is stored, or NULL */
-  const ls_graph *graph;
-  LS_LIST(ls_tensor_spec) specs;
-  LS_LIST(const ls_stored_tensor *) sources; /* by spec */
+  const ls_graph *graph;          /* of the model as it is stored */
+  const ls_graph *target;         /* as it is written */
+  LS_LIST(exported) tensors;
   ls_safetensors_writer *writer;
 } exporter;
 
@@ -98,10 +110,25 @@ static ls_status open_adapters(exporter *self, ls_error *error) {
   return LS_OK;
 }
 
+static ls_status quantise_config(exporter *self, ls_error *error) {
+  const ls_export_options *options = self->options;
+  if (keeps_adapters(self))
+    return ls_fail(error, LS_INPUT,
+                   "--quantize: %s has adapters alone, which are not quantised: add --merge",
+                   self->folder);
+  if (options->dtype == LS_F64)
+    return ls_fail(error, LS_INPUT,
+                   "--quantize: found --dtype fp64; expected fp32, bf16 or fp16 beside it");
+  const ls_status status = ls_model_quantize(&self->written, options->quantize, error);
+  return status == LS_OK ? LS_OK : ls_error_prefix(error, "--quantize");
+}
+
 static ls_status read_model(exporter *self, ls_error *error) {
   LS_TRY(ls_checkpoint_find(self->arena, self->options->from, self->options->trust, &self->folder,
                             error));
   LS_TRY(ls_adapters_read(self->arena, self->folder, &self->config, error));
+  self->written = self->config;
+  self->written.blocks = LS_COMPUTE;
   if (self->options->merge && self->config.lora_rank == 0)
     return ls_fail(error, LS_INPUT, "--merge: %s has no adapters: leave it out", self->folder);
   if (self->options->names && self->config.lora_rank)
@@ -109,10 +136,14 @@ static ls_status read_model(exporter *self, ls_error *error) {
                    "--names: found it with adapters, whose names are PEFT's, or "
                    "with --merge those of what they are beside: leave it out");
   ls_graph *graph;
-  LS_TRY(ls_model_build(self->arena, &self->config,
-                        &(ls_build_options){.mode = LS_MODEL_FORWARD, .tokens = 1, .sequence = 1},
-                        &graph, error));
-  self->graph = graph;
+  const ls_build_options one = {.mode = LS_MODEL_FORWARD, .tokens = 1, .sequence = 1};
+  LS_TRY(ls_model_build(self->arena, &self->config, &one, &graph, error));
+  self->graph = self->target = graph;
+  if (self->options->quantize) {
+    LS_TRY(quantise_config(self, error));
+    LS_TRY(ls_model_build(self->arena, &self->written, &one, &graph, error));
+    self->target = graph;
+  }
   LS_TRY(ls_weights_plan(self->arena, &self->config, graph, &self->plan, error));
   LS_TRY(check_tensors(self, graph, error));
   if (self->config.lora_rank) return open_adapters(self, error);
@@ -137,6 +168,44 @@ static const ls_stored_tensor *find_source(const exporter *self, const char *nam
   return found;
 }
 
+static const ls_stored_layout *layout_of(const exporter *self, const ls_stored_tensor *tensor) {
+  for (int t = 0; t < self->plan.count; t++)
+    if (strcmp(self->plan.tensors[t].name, tensor->name) == 0 ||
+        strcmp(self->plan.tensors[t].plain, tensor->name) == 0)
+      return &self->plan.tensors[t];
+  return NULL;
+}
+
+/* What the parameters of a tensor are as `graph` has them; LS_DTYPE_COUNT: numbers. */
+static ls_dtype blocks_in(const ls_graph *graph, const ls_stored_layout *layout) {
+  if (!layout) return LS_DTYPE_COUNT;
+  const int parameter = layout->pieces.items[0].parameter;
+  switch (graph->parameters.items[parameter].about.precision) {
+    case LS_BLOCKS_NF4: return LS_NF4;
+    case LS_BLOCKS_INT8: return LS_INT8;
+    default: return LS_DTYPE_COUNT;
+  }
+}
+
+static ls_status check_blocks(const exporter *self, const exported *tensor, ls_error *error) {
+  const ls_stored_tensor *source = tensor->source;
+  if (tensor->layout->transposed)
+    return ls_fail(error, LS_INPUT,
+                   "--quantize: %s: %s is stored transposed, as [in, out], whose quantising is not "
+                   "built: leave it out",
+                   source->file, source->name);
+  if (tensor->spec.dtype == LS_F64)
+    return ls_fail(error, LS_INPUT,
+                   "--quantize: %s is fp64; expected fp32, bf16 or fp16: give one as --dtype",
+                   source->name);
+  if (!source->quantised || source->quantised->blocks == tensor->blocks || self->adapters)
+    return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "--quantize: %s: %s is quantised as %s, and would be quantised again: expected "
+                 "%s, or leave it out",
+                 source->file, source->name, source->format, source->format);
+}
+
 static ls_status add_tensor(exporter *self, const ls_stored_tensor *like,
                             const ls_stored_tensor *source, ls_error *error) {
   const ls_dtype kept = like->dtype, asked = self->options->dtype;
@@ -148,15 +217,16 @@ static ls_status add_tensor(exporter *self, const ls_stored_tensor *like,
     return ls_fail(error, LS_INPUT, "%s: %s has %lld elements; expected %lld, as %s has",
                    like->file, like->name, (long long)like->count, (long long)source->count,
                    source->file);
-  *LS_APPEND(self->arena, &self->specs) =
-      (ls_tensor_spec){.name = like->name,
-                       .dtype = asked == LS_DTYPE_COUNT ? kept : asked,
-                       .ndim = source->ndim,
-                       .dims = source->dims};
-  *LS_APPEND(self->arena, &self->sources) = source;
-  self->report->bytes +=
-      source->count * (int64_t)ls_dtype_bytes(self->specs.items[self->specs.count - 1].dtype);
-  return LS_OK;
+  exported *made = LS_APPEND(self->arena, &self->tensors);
+  *made = (exported){.spec = {.name = like->name,
+                              .dtype = asked == LS_DTYPE_COUNT ? kept : asked,
+                              .ndim = source->ndim,
+                              .dims = source->dims},
+                     .source = source,
+                     .layout = layout_of(self, source),
+                     .blocks = LS_DTYPE_COUNT};
+  if (self->options->quantize) made->blocks = blocks_in(self->target, made->layout);
+  return made->blocks == LS_DTYPE_COUNT ? LS_OK : check_blocks(self, made, error);
 }
 
 /* Every tensor of the folder that gives the names; false where some stored one is none of them, so
@@ -174,6 +244,21 @@ static ls_status list_by_names(exporter *self, bool *complete, ls_error *error) 
   return LS_OK;
 }
 
+/* Files of some families have several products as one tensor. */
+static ls_status check_quantised(const exporter *self, ls_error *error) {
+  for (int t = 0; t < self->plan.count && self->options->quantize; t++) {
+    const ls_stored_layout *layout = &self->plan.tensors[t];
+    bool found = blocks_in(self->target, layout) == LS_DTYPE_COUNT;
+    for (int i = 0; i < self->tensors.count && !found; i++)
+      found = self->tensors.items[i].layout == layout;
+    if (!found)
+      return ls_fail(error, LS_INPUT,
+                     "--quantize: %s has no %s; expected weights as transformers saves them",
+                     self->folder, layout->name);
+  }
+  return LS_OK;
+}
+
 static ls_status list_tensors(exporter *self, ls_error *error) {
   bool complete = false;
   if (self->model) LS_TRY(list_by_names(self, &complete, error));
@@ -183,8 +268,7 @@ static ls_status list_tensors(exporter *self, ls_error *error) {
                    "%s: does not name all of %s's tensors; expected the same model", self->names,
                    self->folder);
   self->names = NULL;
-  self->specs.count = self->sources.count = 0;
-  self->report->bytes = 0;
+  self->tensors.count = 0;
   for (int i = 0; i < ls_safetensors_count(self->stored); i++) {
     const ls_stored_tensor *each = ls_safetensors_at(self->stored, i);
     if (!ls_weight_ignored(&self->plan, each->name)) LS_TRY(add_tensor(self, each, each, error));
@@ -192,26 +276,14 @@ static ls_status list_tensors(exporter *self, ls_error *error) {
   return LS_OK;
 }
 
-static const ls_stored_layout *layout_of(const exporter *self, const ls_stored_tensor *tensor) {
-  for (int t = 0; t < self->plan.count; t++)
-    if (strcmp(self->plan.tensors[t].name, tensor->name) == 0 ||
-        strcmp(self->plan.tensors[t].plain, tensor->name) == 0)
-      return &self->plan.tensors[t];
-  return NULL;
-}
-
 /* Adapters are merged into what they were trained beside: of weights that the run has quantised,
  * what their blocks stand for. */
-static ls_status read_base(const exporter *self, int i, int64_t first, int64_t count,
-                           ls_dtype dtype, void *target, ls_error *error) {
-  const ls_stored_tensor *source = self->sources.items[i];
-  const ls_stored_layout *layout = self->adapters ? layout_of(self, source) : NULL;
-  const int parameter = layout ? layout->pieces.items[0].parameter : -1;
-  const ls_precision precision =
-      layout ? self->graph->parameters.items[parameter].about.precision : LS_COMPUTE;
-  if (!ls_precision_is_blocks(precision) || source->quantised)
+static ls_status read_base(const exporter *self, const exported *tensor, int64_t first,
+                           int64_t count, ls_dtype dtype, void *target, ls_error *error) {
+  const ls_stored_tensor *source = tensor->source;
+  const ls_dtype blocks = self->adapters ? blocks_in(self->graph, tensor->layout) : LS_DTYPE_COUNT;
+  if (blocks == LS_DTYPE_COUNT || source->quantised)
     return ls_stored_tensor_read(source, first, count, dtype, target, error);
-  const ls_dtype blocks = precision == LS_BLOCKS_NF4 ? LS_NF4 : LS_INT8;
   char *to = target;
   for (int64_t done = 0; done < count; done += LS_BLOCK_WEIGHTS) {
     float weights[LS_BLOCK_WEIGHTS];
@@ -225,63 +297,122 @@ static ls_status read_base(const exporter *self, int i, int64_t first, int64_t c
   return LS_OK;
 }
 
-/* A weight with its adapters, summed in fp64 and rounded once. */
-static ls_status write_merged(exporter *self, ls_arena *scratch, int i,
-                              const ls_adapter_product *product, void *piece, ls_error *error) {
-  const ls_stored_tensor *source = self->sources.items[i];
-  const ls_dtype dtype = self->specs.items[i].dtype;
-  double *sums = LS_NEW_ARRAY(scratch, double, PIECE_ELEMENTS);
-  for (int64_t first = 0; first < source->count; first += PIECE_ELEMENTS) {
-    const int64_t left = source->count - first;
-    const int64_t count = left < PIECE_ELEMENTS ? left : PIECE_ELEMENTS;
-    LS_TRY(read_base(self, i, first, count, LS_F64, sums, error));
-    ls_adapter_product_add(product, first, count, sums);
-    ls_convert(piece, dtype, sums, LS_F64, count);
-    LS_TRY(
-        ls_safetensors_append(self->writer, piece, (size_t)count * ls_dtype_bytes(dtype), error));
+/* A tensor on its way, in pieces. */
+typedef struct passing {
+  const exported *tensor;
+  ls_adapter_product product;
+  ls_quantised_saving saving;
+  ls_arena *scratch;
+  double *sums;  /* NULL: nothing is added */
+  float *blocks; /* NULL: none are made */
+  void *piece;
+} passing;
+
+/* With adapters summed in fp64 and rounded once. */
+static ls_status read_piece(const exporter *self, const passing *of, int64_t first, int64_t count,
+                            ls_dtype dtype, ls_error *error) {
+  if (!of->sums) return read_base(self, of->tensor, first, count, dtype, of->piece, error);
+  LS_TRY(read_base(self, of->tensor, first, count, LS_F64, of->sums, error));
+  ls_adapter_product_add(&of->product, first, count, of->sums);
+  ls_convert(of->piece, dtype, of->sums, LS_F64, count);
+  return LS_OK;
+}
+
+/* Weights that the file has in blocks of the same kind keep these. */
+static ls_status write_blocks(exporter *self, passing *of, int64_t first, int64_t count,
+                              ls_error *error) {
+  const exported *tensor = of->tensor;
+  const ls_quantised *stored = tensor->source->quantised;
+  if (stored && stored->blocks == tensor->blocks && !of->sums) {
+    LS_TRY(ls_stored_tensor_read(tensor->source, first, count, tensor->blocks, of->blocks, error));
+  } else {
+    LS_TRY(read_piece(self, of, first, count, LS_F32, error));
+    const float *weights = of->piece;
+    for (int64_t i = 0; i < count; i++)
+      if (!isfinite(weights[i]))
+        return ls_fail(error, LS_INPUT, "%s: %s has a weight of %g; blocks hold finite ones",
+                       tensor->source->file, tensor->source->name, (double)weights[i]);
+    ls_blocks_quantise(tensor->blocks, weights, count / LS_BLOCK_WEIGHTS, of->blocks);
+  }
+  return ls_quantised_append(of->scratch, &of->saving, self->writer, of->blocks,
+                             count / LS_BLOCK_WEIGHTS, error);
+}
+
+static ls_status begin_tensor(const exporter *self, passing *of, ls_error *error) {
+  const exported *tensor = of->tensor;
+  if (self->adapters && tensor->layout)
+    LS_TRY(ls_adapter_product_read(of->scratch, &self->config, self->adapters, tensor->layout,
+                                   &of->product, error));
+  if (of->product.rank) of->sums = LS_NEW_ARRAY(of->scratch, double, PIECE_ELEMENTS);
+  if (tensor->blocks == LS_DTYPE_COUNT) return LS_OK;
+  of->saving = ls_quantised_save(of->scratch, tensor->blocks, &tensor->spec);
+  of->blocks = LS_NEW_ARRAY(of->scratch, float, PIECE_ELEMENTS);
+  return LS_OK;
+}
+
+static ls_status write_pieces(exporter *self, passing *of, ls_error *error) {
+  const ls_dtype dtype = of->tensor->spec.dtype;
+  const int64_t all = of->tensor->source->count;
+  LS_TRY(begin_tensor(self, of, error));
+  for (int64_t first = 0; first < all; first += PIECE_ELEMENTS) {
+    const int64_t count = all - first < PIECE_ELEMENTS ? all - first : PIECE_ELEMENTS;
+    if (of->blocks) {
+      LS_TRY(write_blocks(self, of, first, count, error));
+      continue;
+    }
+    LS_TRY(read_piece(self, of, first, count, dtype, error));
+    LS_TRY(ls_safetensors_append(self->writer, of->piece, (size_t)count * ls_dtype_bytes(dtype),
+                                 error));
   }
   return LS_OK;
 }
 
-static ls_status write_tensor(exporter *self, int i, void *piece, ls_error *error) {
-  const ls_stored_tensor *source = self->sources.items[i];
-  const ls_stored_layout *layout = self->adapters ? layout_of(self, source) : NULL;
-  if (layout) {
-    ls_adapter_product product;
-    ls_arena *scratch = ls_arena_create();
-    ls_status status =
-        ls_adapter_product_read(scratch, &self->config, self->adapters, layout, &product, error);
-    if (status == LS_OK && product.rank)
-      status = write_merged(self, scratch, i, &product, piece, error);
-    ls_arena_destroy(&scratch);
-    if (status != LS_OK || product.rank) return status;
+static ls_status write_tensor(exporter *self, const exported *tensor, void *piece,
+                              ls_error *error) {
+  passing of = {.tensor = tensor, .piece = piece, .scratch = ls_arena_create()};
+  const ls_status status = write_pieces(self, &of, error);
+  ls_arena_destroy(&of.scratch);
+  return status;
+}
+
+/* The tensors of the files, in the order in which they are appended; returns their bytes. */
+static int64_t list_specs(exporter *self, spec_list *specs) {
+  int64_t bytes = 0;
+  for (int t = 0; t < self->tensors.count; t++) {
+    const exported *each = &self->tensors.items[t];
+    ls_quantised_saving saving = {.specs = 1, .spec = {each->spec}};
+    if (each->blocks != LS_DTYPE_COUNT)
+      saving = ls_quantised_save(self->arena, each->blocks, &each->spec);
+    for (int s = 0; s < saving.specs; s++) {
+      int64_t own = (int64_t)ls_dtype_bytes(saving.spec[s].dtype);
+      for (int d = 0; d < saving.spec[s].ndim; d++) own *= saving.spec[s].dims[d];
+      bytes += own;
+      *LS_APPEND(self->arena, specs) = saving.spec[s];
+    }
   }
-  const ls_dtype dtype = self->specs.items[i].dtype;
-  for (int64_t first = 0; first < source->count; first += PIECE_ELEMENTS) {
-    const int64_t left = source->count - first;
-    const int64_t count = left < PIECE_ELEMENTS ? left : PIECE_ELEMENTS;
-    LS_TRY(read_base(self, i, first, count, dtype, piece, error));
-    LS_TRY(
-        ls_safetensors_append(self->writer, piece, (size_t)count * ls_dtype_bytes(dtype), error));
-  }
-  return LS_OK;
+  return bytes;
 }
 
 static ls_status write_tensors(exporter *self, ls_error *error) {
   const ls_export_options *options = self->options;
-  LS_TRY(ls_safetensors_create_shards(self->aside,
-                                      keeps_adapters(self) ? LS_ADAPTERS_STEM : "model",
-                                      (size_t)options->max_shard_bytes, self->specs.items,
-                                      self->specs.count, NULL, 0, &self->writer, error));
+  spec_list specs = {0};
+  const int64_t all = list_specs(self, &specs);
+  LS_TRY(ls_safetensors_create_shards(
+      self->aside, keeps_adapters(self) ? LS_ADAPTERS_STEM : "model",
+      (size_t)options->max_shard_bytes, specs.items, specs.count, NULL, 0, &self->writer, error));
   void *piece = ls_arena_alloc(self->arena, PIECE_ELEMENTS * sizeof(double));
-  int64_t done = 0;
-  for (int i = 0; i < self->specs.count; i++) {
-    LS_TRY(write_tensor(self, i, piece, error));
-    done += self->sources.items[i]->count * (int64_t)ls_dtype_bytes(self->specs.items[i].dtype);
+  int64_t weights = 0, done = 0;
+  for (int t = 0; t < self->tensors.count; t++) weights += self->tensors.items[t].source->count;
+  for (int t = 0; t < self->tensors.count; t++) {
+    LS_TRY(write_tensor(self, &self->tensors.items[t], piece, error));
+    done += self->tensors.items[t].source->count;
     LS_TRY(ls_stop_check("exporting; nothing is left of it", error));
-    if (options->progress) options->progress(options->context, done, self->report->bytes);
+    if (options->progress)
+      options->progress(options->context, (int64_t)((double)all * (double)done / (double)weights),
+                        all);
   }
-  self->report->tensors = self->specs.count;
+  self->report->tensors = self->tensors.count;
+  self->report->bytes = all;
   return ls_safetensors_finish(&self->writer, error);
 }
 
@@ -306,12 +437,31 @@ static ls_status copy_files(exporter *self, const char *const *files, int count,
   return LS_OK;
 }
 
+/* A weight's name without its end: that of the module. */
+static const char *module_of(const exporter *self, const char *name) {
+  static const char end[] = ".weight";
+  const size_t length = strlen(name), own = sizeof end - 1;
+  const bool ends = length > own && strcmp(name + length - own, end) == 0;
+  return ends ? ls_arena_printf(self->arena, "%.*s", (int)(length - own), name) : name;
+}
+
+static const char *config_text(exporter *self) {
+  const ls_dtype dtype = self->tensors.count ? self->tensors.items[0].spec.dtype : LS_F32;
+  if (!self->options->quantize) return ls_model_config_text(self->arena, &self->written, dtype);
+  const char **others = LS_NEW_ARRAY(self->arena, const char *, self->tensors.count + 1);
+  int count = 0;
+  for (int t = 0; t < self->tensors.count; t++) {
+    const exported *each = &self->tensors.items[t];
+    if (each->blocks == LS_DTYPE_COUNT && each->spec.ndim == 2)
+      others[count++] = module_of(self, each->spec.name);
+  }
+  if (self->plan.tied_head) others[count++] = module_of(self, self->plan.tied_head);
+  return ls_model_config_quantised(self->arena, &self->written, dtype, others, count);
+}
+
 static ls_status write_companions(exporter *self, ls_error *error) {
-  const ls_dtype dtype = self->specs.count ? self->specs.items[0].dtype : LS_F32;
   const char *name = keeps_adapters(self) ? "adapter_config.json" : "config.json";
-  ls_model_config config = self->config;
-  config.blocks = LS_COMPUTE; /* what is written beside it are numbers */
-  const char *text = ls_model_config_text(self->arena, &config, dtype);
+  const char *text = config_text(self);
   if (keeps_adapters(self)) LS_TRY(ls_adapters_text(self->arena, &self->config, &text, error));
   LS_TRY(ls_file_write(path_in(self, self->aside, name), text, strlen(text), error));
   self->report->files++;
@@ -324,6 +474,7 @@ static ls_status write_all(exporter *self, ls_error *error) {
   LS_TRY(ls_directory_check_new(self->options->to, error));
   LS_TRY(read_model(self, error));
   LS_TRY(list_tensors(self, error));
+  LS_TRY(check_quantised(self, error));
   LS_TRY(ls_directory_make(self->aside, error));
   LS_TRY(write_companions(self, error));
   LS_TRY(write_tensors(self, error));

@@ -6,7 +6,8 @@
  *
  * Tensors have the names, and unless asked otherwise the types, of the folder that the run began
  * with: what was tied or split there is so here. Of a run that trained adapters it is PEFT's folder
- * of them, or with `merge` a model's. Written aside and published whole.
+ * of them, or with `merge` a model's. With `quantize` it is what transformers saves of a model in
+ * bitsandbytes' NF4, or in compressed-tensors' INT8. Written aside and published whole.
  * Thread-safe for different folders. */
 #ifndef LS_CHECKPOINT_EXPORT_H
 #define LS_CHECKPOINT_EXPORT_H
@@ -15,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "graph/op.h"
 #include "lockstep/dtype.h"
 #include "lockstep/status.h"
 
@@ -28,6 +30,9 @@ typedef struct ls_export_options {
   int64_t max_shard_bytes;
   bool trust; /* checksums are not looked at */
   bool merge; /* adapters are added to the weights that they are beside, and these are written */
+  /* LS_BLOCKS_NF4 or LS_BLOCKS_INT8: products of blocks are quantised, as training beside adapters
+   * has them; else LS_COMPUTE: all are numbers */
+  ls_precision quantize;
   /* After each tensor: bytes written so far, of all; NULL: nobody wants to know. */
   void (*progress)(void *context, int64_t done, int64_t all);
   void *context;
@@ -40,7 +45,8 @@ typedef struct ls_export_report {
 } ls_export_report;
 
 /* LS_INPUT: what is to be read is no model or damaged, `to` has something in it, or a type is none
- * that weights have; LS_FAILED where it cannot be written. Nothing is left behind then. */
+ * that weights have, or they cannot be quantised; LS_FAILED where it cannot be written. Nothing is
+ * left behind then. */
 LS_CHECKED ls_status ls_export(const ls_export_options *options, ls_export_report *report,
                                ls_error *error);
 

@@ -68,10 +68,13 @@ static void write_model(fixture *f, const char *folder, const char *prefix, ls_d
   ls_error error = {0};
   ls_tensor_spec specs[MOST];
   for (int t = 0; t < f->count; t++)
-    specs[t] = (ls_tensor_spec){strcmp(f->names[t], "lm_head.weight") == 0
-                                    ? f->names[t]
-                                    : ls_arena_printf(f->arena, "%s%s", prefix, f->names[t]),
-                                dtype, f->ndim[t], f->dims[t]};
+    specs[t] =
+        (ls_tensor_spec){.name = strcmp(f->names[t], "lm_head.weight") == 0
+                                     ? f->names[t]
+                                     : ls_arena_printf(f->arena, "%s%s", prefix, f->names[t]),
+                         .dtype = dtype,
+                         .ndim = f->ndim[t],
+                         .dims = f->dims[t]};
   ls_safetensors_writer *writer = NULL;
   assert_int_equal(ls_directory_make(folder, &error), LS_OK);
   assert_int_equal(ls_file_write(ls_arena_printf(f->arena, "%s/config.json", folder), config,

@@ -20,6 +20,9 @@ static const char help[] =
     "  --dtype WORD            fp32, bf16, fp16 or fp64 for all tensors\n"
     "  --max-shard-size SIZE   of one file (default 5GB)\n"
     "  --merge                 add adapters to the weights that they are beside, and write these\n"
+    "  --quantize WORD         nf4 (bitsandbytes') or int8 (compressed-tensors'): products of\n"
+    "                          blocks in 4.5 or 8.5 bits a weight, as training beside adapters\n"
+    "                          has them; generate and evaluate run them so\n"
     "  --trust                 do not look at the checkpoint's checksums\n"
     "  --names FOLDER          take names and types from this folder of the same model\n"
     "  --help                  this text\n\n"
@@ -27,7 +30,8 @@ static const char help[] =
     "  lockstep export runs/quickstart out/\n"
     "  lockstep export runs/quickstart/checkpoints/step-500 out/ --dtype bf16\n"
     "  lockstep export runs/tuned out/ --max-shard-size 2GB\n"
-    "  lockstep export runs/adapted out/ --merge\n";
+    "  lockstep export runs/adapted out/ --merge\n"
+    "  lockstep export runs/adapted out/ --merge --quantize nf4\n";
 
 static ls_status read_dtype(const char *word, ls_dtype *dtype, ls_error *error) {
   static const ls_dtype types[] = {LS_F32, LS_BF16, LS_F16, LS_F64};
@@ -36,6 +40,15 @@ static ls_status read_dtype(const char *word, ls_dtype *dtype, ls_error *error) 
     if (strcmp(word, ls_dtype_name(types[t])) == 0) *dtype = types[t];
   if (!word || *dtype != LS_DTYPE_COUNT) return LS_OK;
   return ls_fail(error, LS_INPUT, "--dtype: found %s; expected fp32, bf16, fp16 or fp64", word);
+}
+
+static ls_status read_kind(const char *word, ls_precision *kind, ls_error *error) {
+  *kind = LS_COMPUTE;
+  if (!word) return LS_OK;
+  if (strcmp(word, "nf4") == 0) *kind = LS_BLOCKS_NF4;
+  if (strcmp(word, "int8") == 0) *kind = LS_BLOCKS_INT8;
+  if (*kind != LS_COMPUTE) return LS_OK;
+  return ls_fail(error, LS_INPUT, "--quantize: found %s; expected nf4 or int8", word);
 }
 
 static ls_status read_size(const char *word, int64_t *bytes, ls_error *error) {
@@ -52,7 +65,7 @@ static void print_progress(void *context, int64_t done, int64_t all) {
 }
 
 typedef struct request {
-  const char *dtype, *size;
+  const char *dtype, *size, *kind;
   ls_export_options options;
 } request;
 
@@ -61,6 +74,7 @@ static ls_status export_to(ls_arena *arena, const ls_words *words, void *flags, 
   request *asked = flags;
   ls_export_options *options = &asked->options;
   LS_TRY(read_dtype(asked->dtype, &options->dtype, error));
+  LS_TRY(read_kind(asked->kind, &options->quantize, error));
   LS_TRY(read_size(asked->size, &options->max_shard_bytes, error));
   if (!ls_command_is_first()) return LS_OK;
   if (words->key_count)
@@ -85,11 +99,10 @@ static ls_status export_to(ls_arena *arena, const ls_words *words, void *flags, 
 
 int ls_command_export(int count, char **words) {
   request asked = {0};
-  const ls_command_flag flags[] = {{"--dtype", &asked.dtype, NULL},
-                                   {"--max-shard-size", &asked.size, NULL},
-                                   {"--names", &asked.options.names, NULL},
-                                   {"--merge", NULL, &asked.options.merge},
-                                   {"--trust", NULL, &asked.options.trust}};
+  const ls_command_flag flags[] = {
+      {"--dtype", &asked.dtype, NULL},         {"--max-shard-size", &asked.size, NULL},
+      {"--names", &asked.options.names, NULL}, {"--quantize", &asked.kind, NULL},
+      {"--merge", NULL, &asked.options.merge}, {"--trust", NULL, &asked.options.trust}};
   return ls_command_run(
       &(ls_command){"export", help, false, flags, sizeof flags / sizeof *flags, export_to, &asked},
       count, words);

@@ -149,6 +149,7 @@ static void test_cross_entropy(void **state) {
 static void test_optimizer(void **state) {
   (void)state;
   run_made(make_optimizer, 24);
+  run_made(make_schedulefree, 12);
 }
 
 static void test_move(void **state) {

@@ -101,7 +101,8 @@ static const case_maker makers[] = {make_linear,        make_large_linear,
                                     make_routed,        make_ring,
                                     make_heads_product, make_rope_columns,
                                     make_heads,         make_router,
-                                    make_loads,         make_distillation};
+                                    make_loads,         make_distillation,
+                                    make_schedulefree};
 
 enum { MAKERS = sizeof makers / sizeof *makers };
 

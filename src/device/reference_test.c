@@ -173,7 +173,7 @@ static void as_blocks(ls_view *view) {
 }
 
 static bool counts_steps(ls_op_kind kind) {
-  return kind == LS_OP_ADAMW || kind == LS_OP_ADAMW_SPECULATE;
+  return kind == LS_OP_ADAMW || kind == LS_OP_ADAMW_SPECULATE || kind == LS_OP_SCHEDULEFREE;
 }
 
 /* Of routed rows, each once; of experts, some without rows. */
@@ -448,6 +448,8 @@ static const bool never_added_to[LS_OP_COUNT] = {[LS_OP_DEQUANTIZE] = true,
                                                  [LS_OP_SGD_SPECULATE] = true,
                                                  [LS_OP_LION] = true,
                                                  [LS_OP_LION_SPECULATE] = true,
+                                                 [LS_OP_SCHEDULEFREE] = true,
+                                                 [LS_OP_SCHEDULEFREE_POINT] = true,
                                                  [LS_OP_ROUTE] = true,
                                                  [LS_OP_ROUTER_LOADS] = true,
                                                  [LS_OP_ROUTER_TOTAL] = true,

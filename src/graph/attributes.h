@@ -53,6 +53,7 @@ enum { LS_ACTIVATION_COUNT = LS_GELU_ERF + 1 };
   X(double, smoothing)         /* pair_loss: the share of pairs that are the wrong way round */   \
   X(double, beta1)             /* adamw, lion; sgd: the momentum */                               \
   X(double, beta2)             /* adamw, lion */                                                  \
+  X(double, warmup)            /* schedulefree: steps until the learning rate is whole */         \
   X(double, weight_decay)      /* adamw, sgd, lion: decoupled */                                  \
   X(double, rate)              /* optimizers: the learning rate counts so many times */           \
   X(double, clip)              /* clip_factor: largest global norm; 0: none */                    \

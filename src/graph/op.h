@@ -156,6 +156,8 @@ enum {
   X(MUON_MOMENTUM, "muon_momentum")               \
   X(ORTHOGONALISE, "orthogonalise")               \
   X(MUON, "muon")                                 \
+  X(SCHEDULEFREE, "schedulefree")                 \
+  X(SCHEDULEFREE_POINT, "schedulefree_point")     \
   X(CAST, "cast")                                 \
   X(COPY, "copy")
 

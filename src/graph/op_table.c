@@ -766,6 +766,11 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_ORTHOGONALISE] = {.labels = "m k -> m k, m k, f p", .flops = orthogonalise_flops},
     /* an orthogonal matrix, learning rate, clip factor -> master (in place, likewise) */
     [LS_OP_MUON] = {.labels = "m k, 1, 1 -> e", .updates = true},
+    /* gradient, learning rate, step, clip factor -> master, offset, second moment (in place,
+     * likewise) */
+    [LS_OP_SCHEDULEFREE] = {.labels = "e, 1, 1, 1 -> e, e, e", .updates = true},
+    /* master, offset -> the weights that the gradient is taken at */
+    [LS_OP_SCHEDULEFREE_POINT] = {.labels = "e, e -> e"},
     [LS_OP_CAST] = {.labels = "e -> e", .duty = LS_DUTY_ROUND},
     [LS_OP_COPY] = {.labels = "n c -> n c",
                     .duty = LS_DUTY_COPY,

@@ -23,7 +23,8 @@
   X(SPECULATE, "speculate")    /* a unit's weights as they are if the norm clips nothing */     \
   X(VALIDATE, "validate")      /* the norm over all stages, where NORM did not wait for them */ \
   X(UPDATE, "update")          /* a unit's master weights and moments */                        \
-  X(LOSS, "loss")              /* of an evaluation */
+  X(LOSS, "loss")              /* of an evaluation */                                           \
+  X(POINT, "point")            /* a unit's weights as this program reads them, of its state */
 
 typedef enum ls_action_kind {
 #define LS_ACTION_ENUM(suffix, name) LS_ACTION_##suffix,

@@ -182,6 +182,28 @@ static const ls_optimizer_row optimizers[LS_OPTIMIZER_COUNT] = {
                    .settings = 2,
                    .setting = {SETTING(weight_decay, weight_decay, "optimizer.weight_decay"),
                                SETTING(matrix_scale, scale, "optimizer.adjust_lr")}}}},
+    /* First moments are how far the fast weights are from their mean. */
+    [LS_OPTIMIZER_SCHEDULEFREE] =
+        {.name = "schedulefree",
+         .nodes = 1,
+         .node = {{.op = LS_OP_SCHEDULEFREE,
+                   .inputs = 4,
+                   .in = {PART(GRADIENT), CELL(LEARNING_RATE), CELL(STEP), CELL(CLIP_FACTOR)},
+                   .outputs = 3,
+                   .out = {PART(MASTER), PART(MOMENT1), PART(MOMENT2)},
+                   .settings = 5,
+                   .setting = {SETTING(weight_decay, weight_decay, "optimizer.weight_decay"),
+                               SETTING(beta1, beta1, "optimizer.betas"),
+                               SETTING(beta2, beta2, "optimizer.betas"),
+                               SETTING(epsilon, epsilon, "optimizer.eps"),
+                               SETTING(warmup, warmup, "train.warmup")}}},
+         .point = {.op = LS_OP_SCHEDULEFREE_POINT,
+                   .inputs = 2,
+                   .in = {PART(MASTER), PART(MOMENT1)},
+                   .outputs = 1,
+                   .out = {PART(STORED)},
+                   .settings = 1,
+                   .setting = {SETTING(beta1, beta1, "optimizer.betas")}}},
 };
 
 const ls_optimizer_row *ls_optimizer_row_of(const ls_optimizer *optimizer) {

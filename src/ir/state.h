@@ -105,7 +105,7 @@ ls_dtype ls_state_dtype(const ls_layout *layout, ls_state_part part, ls_precisio
  * A part that an op updates in place is an output, never an input of it. Each part is updated by
  * one node at most, which leaves it alone where the clip factor is 0: so steps are left out, and
  * speculations taken back. Each node reads the gradient or what an earlier node made of it. */
-enum { LS_MOST_SETTINGS = 4, LS_MOST_UPDATE_NODES = 6, LS_MOST_TEMPORARIES = 4 };
+enum { LS_MOST_SETTINGS = 5, LS_MOST_UPDATE_NODES = 6, LS_MOST_TEMPORARIES = 4 };
 
 /* Those from LS_FROM_MATRIX on are whole on every rank: where a node makes them of shards, each
  * rank fills in what it has, zero elsewhere, and they are added up, of blocks the largest taken. */
@@ -156,6 +156,10 @@ typedef struct ls_optimizer_row {
   bool signs; /* it goes by the sign of gradients, of those that are rounding alone too */
   int nodes;
   ls_update_node node[LS_MOST_UPDATE_NODES];
+  /* Where gradients are taken elsewhere than at the master weights, which are what is evaluated and
+   * kept: a node that makes stored weights of parts, as a step's program begins. No outputs: none;
+   * as the update ends, stored weights are made of the master weights. */
+  ls_update_node point;
   /* For post-validation, of a row with one node: an op that reads what this one reads and updates,
    * and makes the weights that it would make; 0: none. */
   ls_op_kind speculative;

@@ -429,6 +429,18 @@ static void lower_speculation(ls_lowering *lowering, int unit) {
   lower_nodes(lowering, unit, &node, 1);
 }
 
+/* Master weights to stored ones, as the state is placed. */
+static void round_weights(ls_lowering *lowering, int unit, int from, int to) {
+  const ls_unit *about = &lowering->units->items[unit];
+  const int master =
+      ls_lower_range(lowering, about->name, from, ls_lower_dtype(lowering, unit, LS_PART_MASTER),
+                     unit, 0, about->elements, &about->state);
+  const int stored =
+      ls_lower_range(lowering, about->name, to, ls_lower_dtype(lowering, unit, LS_PART_STORED),
+                     unit, 0, about->elements, &about->state);
+  with(ls_lower_op(lowering, LS_OP_CAST), 1, &master, 1, &stored);
+}
+
 static void lower_update(ls_lowering *lowering, int unit) {
   const ls_optimizer_row *row = ls_optimizer_update(&lowering->sharded->layout.optimizer,
                                                     lowering->units->items[unit].update);
@@ -436,17 +448,20 @@ static void lower_update(ls_lowering *lowering, int unit) {
   const ls_unit_memory *memory = &lowering->memory[unit];
   const bool returns = ls_offload_returns(lowering->offload_plan, unit);
   const int master_at = memory->at[LS_PART_MASTER];
-  if (memory->part[LS_PART_MASTER] == memory->part[LS_PART_STORED] ||
+  if (row->point.outputs || memory->part[LS_PART_MASTER] == memory->part[LS_PART_STORED] ||
       (returns && memory->at[LS_PART_STORED] == master_at))
     return;
-  const ls_unit *about = &lowering->units->items[unit];
-  const int master = ls_lower_range(lowering, about->name, master_at,
-                                    ls_lower_dtype(lowering, unit, LS_PART_MASTER), unit, 0,
-                                    about->elements, &about->state);
-  const int stored = ls_lower_range(
-      lowering, about->name, (returns ? memory->at : memory->part)[LS_PART_STORED],
-      ls_lower_dtype(lowering, unit, LS_PART_STORED), unit, 0, about->elements, &about->state);
-  with(ls_lower_op(lowering, LS_OP_CAST), 1, &master, 1, &stored);
+  round_weights(lowering, unit, master_at, (returns ? memory->at : memory->part)[LS_PART_STORED]);
+}
+
+/* A step takes its gradients at a point of its own; all else is of the master weights. */
+static void lower_point(ls_lowering *lowering, int unit) {
+  const ls_optimizer_row *row = ls_optimizer_row_of(&lowering->sharded->layout.optimizer);
+  const int *part = lowering->memory[unit].part;
+  if (lowering->program->kind == LS_PROGRAM_STEP)
+    lower_nodes(lowering, unit, &row->point, 1);
+  else
+    round_weights(lowering, unit, part[LS_PART_MASTER], part[LS_PART_STORED]);
 }
 
 /* The collectives of a unit begin; one waits for the one before it on their queue. */
@@ -481,6 +496,7 @@ void ls_lower_action(ls_lowering *lowering, const ls_action *action) {
     case LS_ACTION_VALIDATE: lower_validation(lowering); break;
     case LS_ACTION_UPDATE: lower_update(lowering, action->unit); break;
     case LS_ACTION_LOSS: lower_loss(lowering); break;
+    case LS_ACTION_POINT: lower_point(lowering, action->unit); break;
     default: break; /* DROP ends a lifetime */
   }
 }

@@ -80,5 +80,12 @@ static const char *replace_dtype(ls_arena *arena, const char *text, ls_dtype dty
 }
 
 const char *ls_model_config_text(ls_arena *arena, const ls_model_config *config, ls_dtype dtype) {
-  return replace_dtype(arena, ls_config_with_blocks(arena, config->text, config->blocks), dtype);
+  const char *text = ls_config_with_blocks(arena, config->text, config->blocks, NULL, 0);
+  return replace_dtype(arena, text, dtype);
+}
+
+const char *ls_model_config_quantised(ls_arena *arena, const ls_model_config *config,
+                                      ls_dtype dtype, const char *const *others, int count) {
+  const char *text = ls_config_with_blocks(arena, config->text, config->blocks, others, count);
+  return replace_dtype(arena, text, dtype);
 }

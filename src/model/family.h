@@ -171,8 +171,9 @@ LS_CHECKED ls_status ls_config_read_classes(ls_arena *arena, const ls_json_objec
                                             ls_model_config *config, ls_error *error);
 
 /* A config.json's text with a "quantization_config" where the precision is that of blocks, and
- * without one where not. */
-const char *ls_config_with_blocks(ls_arena *arena, const char *text, ls_precision precision);
+ * without one where not. One that is there stays, unless it is told of `others`. */
+const char *ls_config_with_blocks(ls_arena *arena, const char *text, ls_precision precision,
+                                  const char *const *others, int count);
 
 /* With as few digits as bring every number back; the caller frees it. NULL: no memory. */
 char *ls_config_dump(const json_t *json);

@@ -210,6 +210,11 @@ LS_CHECKED ls_status ls_model_find(ls_arena *arena, const char *model, ls_model_
  * for torch_dtype, and for quantization_config where that is not how `config` has it. */
 const char *ls_model_config_text(ls_arena *arena, const ls_model_config *config, ls_dtype dtype);
 
+/* The same beside tensors that are stored as config->blocks; `others` are those that are not, as
+ * modules: for readers that take each product for one that is. */
+const char *ls_model_config_quantised(ls_arena *arena, const ls_model_config *config,
+                                      ls_dtype dtype, const char *const *others, int count);
+
 typedef enum ls_model_mode {
   LS_MODEL_TRAIN = 0, /* ends with the loss; the caller adds the backward part */
   LS_MODEL_FORWARD,   /* ends with the loss */

@@ -33,8 +33,9 @@ ls_status ls_model_quantize(ls_model_config *config, ls_precision precision, ls_
   return LS_OK;
 }
 
-/* Ours has no name elsewhere. */
-static const char ours[] = "lockstep", theirs[] = "bitsandbytes", key[] = "quantization_config";
+/* NF4 is bitsandbytes', INT8 what compressed-tensors has as groups of 64. */
+static const char of_nf4[] = "bitsandbytes", of_int8[] = "compressed-tensors",
+                  key[] = "quantization_config";
 
 static ls_status expect_word(const ls_json_object *json, const char *name, const char *expected,
                              ls_error *error) {
@@ -45,25 +46,62 @@ static ls_status expect_word(const ls_json_object *json, const char *name, const
                  found, expected);
 }
 
-static ls_status read_object(const ls_json_object *json, ls_precision *precision, ls_error *error) {
-  const char *method;
+static ls_status read_nf4(const ls_json_object *json, ls_error *error) {
   bool four;
-  LS_TRY(ls_json_string_or(json, "quant_method", "", &method, error));
-  if (strcmp(method, ours) == 0) {
-    *precision = LS_BLOCKS_INT8;
-    return expect_word(json, "format", "int8", error);
-  }
-  LS_TRY(expect_word(json, "quant_method", theirs, error));
   LS_TRY(ls_json_bool_or(json, "load_in_4bit", false, &four, error));
   if (!four)
     return ls_fail(error, LS_INPUT,
                    "%s: load_in_4bit: found false; expected true: of bitsandbytes' "
                    "formats NF4 is built",
                    json->where);
-  *precision = LS_BLOCKS_NF4;
   LS_TRY(expect_word(json, "bnb_4bit_quant_type", "nf4", error));
   if (!ls_json_has(json, "bnb_4bit_quant_storage")) return LS_OK;
   return expect_word(json, "bnb_4bit_quant_storage", "uint8", error);
+}
+
+static ls_status expect_number(const ls_json_object *json, const char *name, int64_t expected,
+                               ls_error *error) {
+  int64_t found;
+  LS_TRY(ls_json_count_or(json, name, 0, &found, error));
+  if (found == expected) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s: %s: found %lld; expected %lld", json->where, name,
+                 (long long)found, (long long)expected);
+}
+
+/* One group of products, whose inputs are as they are. */
+static ls_status read_int8(ls_arena *arena, const ls_json_object *json, ls_error *error) {
+  ls_json_object groups, group, weights;
+  LS_TRY(expect_word(json, "format", "int-quantized", error));
+  LS_TRY(ls_json_child(arena, json, "config_groups", &groups, error));
+  const char *name = json_object_iter_key(json_object_iter((json_t *)groups.json));
+  if (json_object_size(groups.json) != 1)
+    return ls_fail(error, LS_INPUT, "%s: found %zu groups; expected one", groups.where,
+                   json_object_size(groups.json));
+  LS_TRY(ls_json_child(arena, &groups, name, &group, error));
+  if (ls_json_has(&group, "input_activations"))
+    return ls_fail(error, LS_INPUT,
+                   "%s: input_activations: found some; expected null: weights alone are quantised",
+                   group.where);
+  LS_TRY(ls_json_child(arena, &group, "weights", &weights, error));
+  LS_TRY(expect_number(&weights, "num_bits", 8, error));
+  LS_TRY(expect_word(&weights, "type", "int", error));
+  LS_TRY(expect_word(&weights, "strategy", "group", error));
+  LS_TRY(expect_number(&weights, "group_size", LS_BLOCK_WEIGHTS, error));
+  bool symmetric;
+  LS_TRY(ls_json_bool_or(&weights, "symmetric", true, &symmetric, error));
+  if (symmetric) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s: symmetric: found false; expected true", weights.where);
+}
+
+static ls_status read_object(ls_arena *arena, const ls_json_object *json, ls_precision *precision,
+                             ls_error *error) {
+  const char *method;
+  LS_TRY(ls_json_string_or(json, "quant_method", "", &method, error));
+  *precision = LS_BLOCKS_INT8;
+  if (strcmp(method, of_int8) == 0) return read_int8(arena, json, error);
+  *precision = LS_BLOCKS_NF4;
+  LS_TRY(expect_word(json, "quant_method", of_nf4, error));
+  return read_nf4(json, error);
 }
 
 ls_status ls_config_read_blocks(ls_arena *arena, const ls_json_object *json,
@@ -73,25 +111,34 @@ ls_status ls_config_read_blocks(ls_arena *arena, const ls_json_object *json,
   ls_json_object child;
   if (!value || json_is_null(value)) return LS_OK;
   LS_TRY(ls_json_child(arena, json, key, &child, error));
-  LS_TRY(read_object(&child, &precision, error));
+  LS_TRY(read_object(arena, &child, &precision, error));
   return ls_model_quantize(config, precision, error);
 }
 
-static json_t *describe(ls_precision precision) {
-  if (precision == LS_BLOCKS_INT8)
-    return json_pack("{s:s, s:s}", "quant_method", ours, "format", "int8");
-  return json_pack("{s:s, s:b, s:s, s:b, s:s}", "quant_method", theirs, "load_in_4bit", 1,
-                   "bnb_4bit_quant_type", "nf4", "bnb_4bit_use_double_quant", 0,
-                   "bnb_4bit_quant_storage", "uint8");
+/* `others`: products that are no blocks; NULL: nobody asks. */
+static json_t *describe(ls_precision precision, json_t *others) {
+  if (precision == LS_BLOCKS_NF4)
+    return json_pack("{s:s, s:b, s:s, s:b, s:s, s:o*}", "quant_method", of_nf4, "load_in_4bit", 1,
+                     "bnb_4bit_quant_type", "nf4", "bnb_4bit_use_double_quant", 0,
+                     "bnb_4bit_quant_storage", "uint8", "llm_int8_skip_modules", others);
+  return json_pack(
+      "{s:s, s:s, s:s, s:{s:{s:[s], s:n, s:n, s:{s:i, s:s, s:s, s:i, s:b, s:b}}}, s:o*}",
+      "quant_method", of_int8, "format", "int-quantized", "quantization_status", "compressed",
+      "config_groups", "group_0", "targets", "Linear", "input_activations", "output_activations",
+      "weights", "num_bits", 8, "type", "int", "strategy", "group", "group_size",
+      (int)LS_BLOCK_WEIGHTS, "symmetric", 1, "dynamic", 0, "ignore", others);
 }
 
-const char *ls_config_with_blocks(ls_arena *arena, const char *text, ls_precision precision) {
+const char *ls_config_with_blocks(ls_arena *arena, const char *text, ls_precision precision,
+                                  const char *const *others, int count) {
   json_t *json = json_loads(text, 0, NULL);
   const json_t *said = json_object_get(json, key);
   const bool has = said && !json_is_null(said), wants = ls_precision_is_blocks(precision);
-  if (has != wants) {
-    const int failed =
-        wants ? json_object_set_new(json, key, describe(precision)) : json_object_del(json, key);
+  if (has != wants || (wants && others)) {
+    json_t *names = wants && others ? json_array() : NULL;
+    for (int i = 0; names && i < count; i++) json_array_append_new(names, json_string(others[i]));
+    const int failed = wants ? json_object_set_new(json, key, describe(precision, names))
+                             : json_object_del(json, key);
     char *dumped = failed ? NULL : ls_config_dump(json);
     if (!dumped) ls_panic("no memory for a config.json");
     text = ls_arena_printf(arena, "%s\n", dumped);

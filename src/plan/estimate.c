@@ -46,6 +46,7 @@ typedef struct state_bytes {
 
 static state_bytes state_of(const ls_layout *layout) {
   const double weights = (double)ls_dtype_bytes(layout->compute);
+  const bool points = ls_optimizer_row_of(&layout->optimizer)->point.outputs > 0;
   double moments = 0;
   for (int part = 0; part < LS_PART_COUNT; part++)
     if (ls_optimizer_keeps(&layout->optimizer, 0, (ls_state_part)part) &&
@@ -53,7 +54,7 @@ static state_bytes state_of(const ls_layout *layout) {
         ls_state_row_of((ls_state_part)part)->category == LS_CATEGORY_MOMENTS)
       moments += (double)ls_dtype_bytes(ls_state_dtype(layout, (ls_state_part)part, LS_COMPUTE));
   return (state_bytes){weights, (double)ls_dtype_bytes(layout->grad_dtype),
-                       (weights < 4 ? 4 : 0) + moments};
+                       (weights < 4 || points ? 4 : 0) + moments};
 }
 
 /* The most that one microbatch keeps and makes. It need not be alive where all memory is most: of

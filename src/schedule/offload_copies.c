@@ -1,5 +1,7 @@
 #include "schedule/offload_copies.h"
 
+#include "ir/state.h"
+
 typedef struct updater {
   const ls_sharded *sharded;
   const ls_units *units;
@@ -108,6 +110,22 @@ void ls_offload_norm(const ls_sharded *sharded, const ls_units *units, const boo
   }
 }
 
+/* Whether stored weights are made as a program begins, and not as a step ends. */
+static bool points(const ls_sharded *sharded) {
+  return ls_optimizer_row_of(&sharded->layout.optimizer)->point.outputs > 0;
+}
+
+void ls_schedule_point(const ls_sharded *sharded, const ls_units *units, const bool *trained,
+                       const ls_offload_plan *offload_plan, ls_schedule *schedule) {
+  updater u = {sharded, units, offload_plan, schedule, trained, {0}};
+  if (!points(sharded)) return;
+  for (int unit = next_of(&u, -1); unit >= 0; unit = next_of(&u, unit)) {
+    add(&u, LS_ACTION_POINT, unit);
+    publish(&u, unit);
+  }
+  end_publishing(&u);
+}
+
 void ls_schedule_speculate(const ls_sharded *sharded, const ls_units *units, const bool *trained,
                            const ls_offload_plan *offload_plan, ls_schedule *schedule) {
   updater u = {sharded, units, offload_plan, schedule, trained, {0}};
@@ -136,7 +154,7 @@ void ls_offload_update(const ls_sharded *sharded, const ls_units *units, const b
     end_unit(&u, last);
     if (returns)
       transfer(&u, LS_ACTION_BEGIN, LS_TRANSFER_RETURN, LS_PAYLOAD_PARAMETERS, unit);
-    else
+    else if (!points(sharded))
       publish(&u, unit);
     if (in_file(&u, unit))
       transfer(&u, LS_ACTION_BEGIN, LS_TRANSFER_RETURN, LS_PAYLOAD_STATE, unit);

@@ -11,6 +11,11 @@
 void ls_offload_norm(const ls_sharded *sharded, const ls_units *units, const bool *trained,
                      int stage, const ls_offload_plan *offload_plan, ls_schedule *schedule);
 
+/* Appends the weights of the units that are `trained`, made of their state and published, where the
+ * optimizer takes gradients elsewhere than at its master weights. */
+void ls_schedule_point(const ls_sharded *sharded, const ls_units *units, const bool *trained,
+                       const ls_offload_plan *offload_plan, ls_schedule *schedule);
+
 /* Appends the speculated weights of the units that are `trained`, each published beside those that
  * follow. */
 void ls_schedule_speculate(const ls_sharded *sharded, const ls_units *units, const bool *trained,

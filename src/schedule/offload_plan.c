@@ -1,5 +1,7 @@
 #include "schedule/offload_plan.h"
 
+#include "ir/state.h"
+
 static void place_state(const ls_sharded *sharded, const ls_units *units, const bool *present,
                         ls_offload_plan *offload_plan) {
   const ls_offload *offload = &sharded->layout.offload;
@@ -94,8 +96,9 @@ ls_offload_plan *ls_offload_plan_make(const ls_sharded *sharded, const ls_units 
   offload_plan->state = LS_NEW_ARRAY(arena, ls_tier, units->count + 1);
   offload_plan->parameters = LS_NEW_ARRAY(arena, ls_tier, units->count + 1);
   const bool wide = sharded->layout.compute == LS_F32 || sharded->layout.compute == LS_F64;
-  offload_plan->one_copy =
-      wide && !sharded->layout.post_validation; /* speculated weights lie apart */
+  /* Weights that are speculated, or taken elsewhere, lie apart. */
+  offload_plan->one_copy = wide && !sharded->layout.post_validation &&
+                           !ls_optimizer_row_of(&sharded->layout.optimizer)->point.outputs;
   offload_plan->activations = sharded->layout.offload.activations;
   offload_plan->moved = LS_NEW_ARRAY(arena, int, sharded->values.count + 1);
   offload_plan->moves = LS_NEW_ARRAY(arena, bool, sharded->graph->segments.count + 1);

@@ -714,6 +714,7 @@ ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units,
   builder b = open_builder(sharded, units, chunks, recompute, offload_plan, stage, &schedule);
   const bool validates = sharded->layout.post_validation;
   if (validates) b.prologue = ls_replay_boundary_passes(sharded->arena, chunks->pipeline);
+  ls_schedule_point(sharded, units, b.trained, offload_plan, &schedule);
   if (!validates) add_counts(&b);
   add_passes(&b);
   for (int u = 0; u < units->count; u++) {
@@ -740,6 +741,7 @@ ls_schedule ls_schedule_forward(const ls_sharded *sharded, const ls_units *units
   ls_schedule schedule = {.replay_boundary = -1};
   builder b = open_builder(sharded, units, chunks, NULL, offload_plan, stage, &schedule);
   const bool loss = sharded->graph->loss.index >= 0;
+  ls_schedule_point(sharded, units, b.trained, offload_plan, &schedule);
   if (loss) {
     add(&b, LS_ACTION_COUNT, -1, -1, 0);
     add(&b, LS_ACTION_TOTAL, -1, -1, -1);

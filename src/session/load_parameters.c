@@ -1,6 +1,7 @@
 #include "session/load_parameters.h"
 
 #include "base/stop.h"
+#include "store/quantised.h"
 
 /* A place in the sequence of all tiles of all items. */
 typedef struct cursor {
@@ -49,7 +50,7 @@ static bool next(const filler *self, cursor *at) {
 static ls_dtype way(const filler *self, const ls_load_item *item) {
   const ls_stored_tensor *tensor = item->from.tensor;
   if (ls_state_row_of(item->part)->type == LS_TYPE_CODE) return LS_U8;
-  if (numbers_of(self, item) > 1) return tensor->quantised ? LS_NF4 : LS_F32;
+  if (numbers_of(self, item) > 1) return tensor->quantised ? tensor->quantised->blocks : LS_F32;
   const bool wide = tensor->dtype == LS_F64 || self->program->layout.compute == LS_F64;
   return wide ? LS_F64 : LS_F32;
 }

@@ -61,7 +61,8 @@ static const char *join(ls_arena *arena, const ls_run_globs *items) {
 _Static_assert((int)LS_RUN_SGD == (int)LS_OPTIMIZER_SGD &&
                    (int)LS_RUN_LION == (int)LS_OPTIMIZER_LION &&
                    (int)LS_RUN_ADAMW8BIT == (int)LS_OPTIMIZER_ADAMW8BIT &&
-                   (int)LS_RUN_MUON == (int)LS_OPTIMIZER_MUON,
+                   (int)LS_RUN_MUON == (int)LS_OPTIMIZER_MUON &&
+                   (int)LS_RUN_SCHEDULEFREE == (int)LS_OPTIMIZER_SCHEDULEFREE,
                "optimizer.name lists the rows in order");
 
 _Static_assert((int)LS_RUN_CONTEXT_RING == (int)LS_CONTEXT_RING &&
@@ -83,6 +84,11 @@ static ls_expert_exchange choose_exchange(const ls_run_file *run) {
 static double momentum_of(const ls_run_file *run) {
   if (run->optimizer.momentum >= 0) return run->optimizer.momentum;
   return run->optimizer.name == LS_RUN_MUON ? 0.95 : 0.9;
+}
+
+/* Of steps that count for other optimizers, too, their programs say nothing. */
+static double warmup_of(const ls_run_file *run) {
+  return run->optimizer.name == LS_RUN_SCHEDULEFREE ? run->train.warmup.value : 0;
 }
 
 static ls_layout make_layout(ls_run_file *run, const ls_device_facts *device) {
@@ -113,6 +119,7 @@ static ls_layout make_layout(ls_run_file *run, const ls_device_facts *device) {
                     .epsilon = run->optimizer.eps,
                     .weight_decay = run->optimizer.weight_decay,
                     .momentum = momentum_of(run),
+                    .warmup = warmup_of(run),
                     .matrix_scale = run->optimizer.adjust_lr == LS_RUN_ADJUST_RMS ? 0.2 : 0,
                     .clip = run->train.clip},
       .offload = {.optimizer = (ls_tier)run->offload.optimizer,
@@ -242,10 +249,26 @@ static ls_status choose_recompute(ls_session *session, ls_error *error) {
   return LS_OK;
 }
 
+/* Its mean takes the place of a schedule, and counts the steps of warm-up. */
+static ls_status check_schedulefree(const ls_run_file *run, ls_error *error) {
+  if (run->optimizer.name != LS_RUN_SCHEDULEFREE) return LS_OK;
+  if (run->train.lr_schedule != LS_RUN_LR_CONSTANT)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found a schedule with optimizer.name: schedulefree, which needs none; "
+                   "expected train.lr_schedule: constant",
+                   ls_run_file_where(run, "train.lr_schedule"));
+  if (!run->train.warmup.percent) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: found a percentage with optimizer.name: schedulefree, whose mean counts "
+                 "them; expected a number of steps",
+                 ls_run_file_where(run, "train.warmup"));
+}
+
 /* A key that only says more of another one is not passed over where that one is left out. */
 static ls_status check_partners(const ls_session *session, ls_error *error) {
   const ls_run_file *run = session->run;
   const ls_layout *layout = &session->layout;
+  LS_TRY(check_schedulefree(run, error));
   if (run->recompute_layers > 1 && ls_op_set_is_empty(&layout->recompute) && !asks_budget(run))
     return ls_fail(error, LS_INPUT,
                    "%s: found %lld with recompute: none, which runs nothing again; expected 1, or "

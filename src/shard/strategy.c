@@ -118,6 +118,17 @@ static ls_status check_post_validation(const ls_layout *layout, ls_error *error)
                                        : "offload.activations");
 }
 
+static ls_status check_point(const ls_layout *layout, ls_error *error) {
+  const ls_optimizer_row *row = ls_optimizer_row_of(&layout->optimizer);
+  const ls_offload *offload = &layout->offload;
+  if (!row->point.outputs || (!offload->optimizer && !offload->parameters)) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "optimizer.name=%s with %s, whose weights are made of its state on the device: "
+                 "use %s=none",
+                 row->name, offload->optimizer ? "offload.optimizer" : "offload.parameters",
+                 offload->optimizer ? "offload.optimizer" : "offload.parameters");
+}
+
 /* Each rank has two chunks of every sequence, an early and a late one. */
 static ls_status check_context(const ls_layout *layout, const ls_graph *graph, ls_error *error) {
   if (layout->cp == 1) return LS_OK;
@@ -287,6 +298,7 @@ ls_status ls_layout_mesh(const ls_layout *layout, const ls_graph *graph, ls_mesh
   LS_TRY(check_heads(layout, graph, error));
   LS_TRY(check_experts(layout, graph, error));
   LS_TRY(check_post_validation(layout, error));
+  LS_TRY(check_point(layout, error));
   if (layout->offload.parameters && layout->dp_shard * layout->cp > 1 &&
       ls_data_strategy_row(layout->zero)->parameters == LS_REPLICATED)
     return ls_fail(error, LS_INPUT,

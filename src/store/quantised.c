@@ -9,6 +9,7 @@
 
 static const char state_end[] = ".quant_state.bitsandbytes__";
 static const char kind[] = "nf4";
+static const char int8_end[] = "_scale";
 enum { MAP = 256 };
 
 static const ls_stored_tensor *beside(ls_arena *arena, const ls_stored_tensor *tensor,
@@ -60,6 +61,7 @@ static ls_status read_nested(ls_arena *arena, const ls_stored_tensor *tensor,
   made->offset = (float)offset;
   if (made->nested_block < 1) return fail(tensor, "nested_blocksize", "a number above 0", error);
   const int64_t count = (blocks + made->nested_block - 1) / made->nested_block;
+  made->scale_type = LS_U8;
   LS_TRY(find_part(arena, tensor, ".absmax", LS_U8, blocks, &made->scales, error));
   LS_TRY(find_part(arena, tensor, ".nested_quant_map", LS_F32, MAP, &made->map, error));
   return find_part(arena, tensor, ".nested_absmax", LS_F32, count, &made->nested, error);
@@ -85,6 +87,7 @@ static ls_status read_type(const ls_json_object *state, ls_dtype *dtype, ls_erro
 static ls_status read_state(ls_arena *arena, ls_stored_tensor *tensor, const ls_json_object *state,
                             ls_error *error) {
   ls_quantised *made = LS_NEW(arena, ls_quantised);
+  *made = (ls_quantised){.blocks = LS_NF4, .codes = tensor->data, .scale_type = LS_F32};
   const char *found;
   int64_t block, *dims, count;
   int ndim;
@@ -106,7 +109,6 @@ static ls_status read_state(ls_arena *arena, ls_stored_tensor *tensor, const ls_
   else
     LS_TRY(find_part(arena, tensor, ".absmax", LS_F32, count / LS_BLOCK_WEIGHTS, &made->scales,
                      error));
-  made->codes = tensor->data;
   tensor->quantised = made;
   tensor->format = kind;
   tensor->dtype = dtype;
@@ -116,12 +118,35 @@ static ls_status read_state(ls_arena *arena, ls_stored_tensor *tensor, const ls_
   return LS_OK;
 }
 
+static bool is_scale(ls_dtype dtype) {
+  return dtype == LS_F32 || dtype == LS_BF16 || dtype == LS_F16;
+}
+
+/* As compressed-tensors saves groups of a row. */
+static ls_status find_int8(ls_arena *arena, ls_stored_tensor *tensor, ls_error *error) {
+  const ls_stored_tensor *scales = beside(arena, tensor, int8_end);
+  if (!scales || strcmp(tensor->format, "I8") != 0) return LS_OK;
+  const bool whole = tensor->ndim == 2 && tensor->dims[1] % LS_BLOCK_WEIGHTS == 0;
+  if (!whole || tensor->count < 1 || scales->ndim != 2 || scales->dims[0] != tensor->dims[0] ||
+      scales->dims[1] != tensor->dims[1] / LS_BLOCK_WEIGHTS || !is_scale(scales->dtype))
+    return fail(tensor, int8_end, "rows of whole blocks of 64, and a scale of each", error);
+  ls_quantised *made = LS_NEW(arena, ls_quantised);
+  *made = (ls_quantised){.blocks = LS_INT8,
+                         .codes = tensor->data,
+                         .scales = scales->data,
+                         .scale_type = scales->dtype};
+  tensor->quantised = made;
+  tensor->format = ls_dtype_name(LS_INT8);
+  tensor->dtype = scales->dtype;
+  return LS_OK;
+}
+
 ls_status ls_quantised_find(ls_arena *arena, ls_stored_tensor *tensor, ls_error *error) {
   const char *end = ls_arena_printf(arena, "%s%s", state_end, kind);
   const ls_stored_tensor *stored = beside(arena, tensor, end);
   if (!stored && beside(arena, tensor, ls_arena_printf(arena, "%sfp4", state_end)))
     return fail(tensor, state_end, "nf4: fp4 is not built", error);
-  if (!stored) return LS_OK;
+  if (!stored) return find_int8(arena, tensor, error);
   if (stored->dtype != LS_U8 || !stored->data) return fail(tensor, end, "bytes of JSON", error);
   const char *name = ls_arena_printf(arena, "%s: %s", stored->file, stored->name);
   json_t *root;
@@ -140,8 +165,12 @@ static bool ends_with(const char *name, const char *end, size_t *length) {
 }
 
 bool ls_quantised_is_part(const ls_stored_tensor *tensor) {
-  static const char *const ends[] = {".absmax", ".nested_absmax", ".nested_quant_map", ".quant_map",
-                                     ".quant_state.bitsandbytes__nf4"};
+  static const char *const ends[] = {".absmax",
+                                     ".nested_absmax",
+                                     ".nested_quant_map",
+                                     ".quant_map",
+                                     ".quant_state.bitsandbytes__nf4",
+                                     int8_end};
   ls_arena *scratch = ls_arena_create();
   bool is_part = false;
   size_t length;
@@ -155,24 +184,38 @@ bool ls_quantised_is_part(const ls_stored_tensor *tensor) {
   return is_part;
 }
 
-/* As bitsandbytes restores it, in fp32. */
+/* Of nested scales as bitsandbytes restores it, in fp32. */
 static float scale_of(const ls_quantised *of, int64_t block) {
-  if (!of->nested) return float_at(of->scales, block);
+  float scale;
+  if (!of->nested) {
+    const size_t bytes = ls_dtype_bytes(of->scale_type);
+    double aligned;
+    memcpy(&aligned, of->scales + (size_t)block * bytes, bytes);
+    ls_convert(&scale, LS_F32, &aligned, of->scale_type, 1);
+    return scale;
+  }
   const float share = float_at(of->map, ((const uint8_t *)of->scales)[block]);
-  const float scale = share * float_at(of->nested, block / of->nested_block);
+  scale = share * float_at(of->nested, block / of->nested_block);
   return scale + of->offset;
 }
 
+size_t ls_quantised_bytes(const ls_quantised *of, int64_t weights) {
+  return (size_t)weights / (of->blocks == LS_NF4 ? 2 : 1);
+}
+
 ls_status ls_quantised_read(const ls_stored_tensor *tensor, int64_t first, int64_t count,
-                            ls_nf4_block *blocks, ls_error *error) {
+                            void *blocks, ls_error *error) {
   const ls_quantised *of = tensor->quantised;
-  for (int64_t b = 0; b < count; b++) {
-    blocks[b].scale = scale_of(of, first + b);
-    if (!isfinite(blocks[b].scale))
+  const size_t codes = ls_quantised_bytes(of, LS_BLOCK_WEIGHTS);
+  char *to = blocks;
+  for (int64_t b = first; b < first + count; b++) {
+    const float scale = scale_of(of, b);
+    if (!isfinite(scale))
       return ls_fail(error, LS_INPUT, "%s: %s: the scale of block %lld is %g; expected a number",
-                     tensor->file, tensor->name, (long long)(first + b), (double)blocks[b].scale);
-    memcpy(blocks[b].codes, of->codes + (size_t)(first + b) * sizeof blocks[b].codes,
-           sizeof blocks[b].codes);
+                     tensor->file, tensor->name, (long long)b, (double)scale);
+    memcpy(to, &scale, sizeof scale);
+    memcpy(to + sizeof scale, of->codes + (size_t)b * codes, codes);
+    to += sizeof scale + codes;
   }
   return LS_OK;
 }

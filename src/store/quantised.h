@@ -1,11 +1,15 @@
-/* Weights quantised as bitsandbytes saves them: NAME with codes of 4 bits, and beside it
- *   NAME.absmax            the scale of each block, fp32; or a byte of each, quantised again with
- *   NAME.nested_absmax, NAME.nested_quant_map, and an offset
- *   NAME.quant_map         the numbers that codes stand for
- *   NAME.quant_state.bitsandbytes__nf4   JSON: shape, type and sizes of blocks
+/* Weights that are stored quantised, which are several tensors: NAME with codes, and beside it
+ *   of NF4, as bitsandbytes saves it, with two codes of 4 bits a byte,
+ *     NAME.absmax            the scale of each block, fp32; or a byte of each, quantised again with
+ *     NAME.nested_absmax, NAME.nested_quant_map, and an offset
+ *     NAME.quant_map         the numbers that codes stand for
+ *     NAME.quant_state.bitsandbytes__nf4   JSON: shape, type and sizes of blocks
+ *   of INT8, as compressed-tensors saves groups of 64 (int-quantized),
+ *     NAME_scale             the scale of each block, as a matrix
  * ls_safetensors_open finds them, and has NAME as one tensor of the shape that it stands for.
  *
- * Only NF4 in blocks of LS_BLOCK_WEIGHTS is read; other kinds are refused. Thread-safe once found.
+ * Only these are read and written, in blocks of LS_BLOCK_WEIGHTS; other kinds are refused.
+ * Thread-safe once found; one saving belongs to one thread.
  */
 #ifndef LS_STORE_QUANTISED_H
 #define LS_STORE_QUANTISED_H
@@ -15,8 +19,10 @@
 #include "store/safetensors.h"
 
 typedef struct ls_quantised {
-  const uint8_t *codes;
-  const char *scales;       /* fp32 without nested scales, else bytes; as aligned as the file is */
+  ls_dtype blocks; /* LS_NF4 or LS_INT8 */
+  const char *codes;
+  const char *scales;       /* as aligned as the file is */
+  ls_dtype scale_type;      /* without nested scales a floating type, else LS_U8 */
   const char *nested, *map; /* fp32; NULL: no nested scales */
   int64_t nested_block;
   float offset;
@@ -29,8 +35,32 @@ LS_CHECKED ls_status ls_quantised_find(ls_arena *arena, ls_stored_tensor *tensor
 /* Whether the tensor is one that another one has beside it, and so none by itself. */
 bool ls_quantised_is_part(const ls_stored_tensor *tensor);
 
-/* Elements of NF4, `count` of them from block `first` on. LS_INPUT: a scale is not finite. */
+/* Bytes of the codes of so many weights. */
+size_t ls_quantised_bytes(const ls_quantised *of, int64_t weights);
+
+/* Elements of its kind, `count` of them from block `first` on. LS_INPUT: a scale is not finite. */
 LS_CHECKED ls_status ls_quantised_read(const ls_stored_tensor *tensor, int64_t first, int64_t count,
-                                       ls_nf4_block *blocks, ls_error *error);
+                                       void *blocks, ls_error *error);
+
+/* A weight on its way to a file: its tensors in the order in which they are appended. */
+enum { LS_QUANTISED_MOST = 4 };
+typedef struct ls_quantised_saving {
+  ls_dtype blocks;
+  int64_t count, done; /* blocks; those whose codes are written */
+  const char *state;   /* JSON */
+  float *scales;
+  int specs;
+  ls_tensor_spec spec[LS_QUANTISED_MOST];
+} ls_quantised_saving;
+
+/* Of a matrix, whose rows are whole blocks, and whose type is that which it is to be made in. */
+ls_quantised_saving ls_quantised_save(ls_arena *arena, ls_dtype blocks,
+                                      const ls_tensor_spec *weight);
+
+/* Appends the codes of blocks, which follow those before; behind the last all the rest. Scales
+ * wait for that in the arena. */
+LS_CHECKED ls_status ls_quantised_append(ls_arena *arena, ls_quantised_saving *saving,
+                                         ls_safetensors_writer *writer, const void *blocks,
+                                         int64_t count, ls_error *error);
 
 #endif

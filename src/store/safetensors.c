@@ -498,8 +498,9 @@ static bool is_float(ls_dtype dtype) {
 /* By blocks, of which the first and the last may be wanted in part. */
 static ls_status read_quantised(const ls_stored_tensor *tensor, int64_t first, int64_t count,
                                 ls_dtype dtype, void *target, ls_error *error) {
-  tensor->set->bytes_read += count / 2;
-  if (dtype == LS_NF4) {
+  const ls_dtype kind = tensor->quantised->blocks;
+  tensor->set->bytes_read += (int64_t)ls_quantised_bytes(tensor->quantised, count);
+  if (dtype == kind) {
     LS_ASSERT(first % LS_BLOCK_WEIGHTS == 0 && count % LS_BLOCK_WEIGHTS == 0);
     return ls_quantised_read(tensor, first / LS_BLOCK_WEIGHTS, count / LS_BLOCK_WEIGHTS, target,
                              error);
@@ -508,10 +509,10 @@ static ls_status read_quantised(const ls_stored_tensor *tensor, int64_t first, i
   for (int64_t at = first; at < first + count;) {
     const int64_t begin = at % LS_BLOCK_WEIGHTS, left = first + count - at;
     const int64_t now = left < LS_BLOCK_WEIGHTS - begin ? left : LS_BLOCK_WEIGHTS - begin;
-    ls_nf4_block block;
+    ls_int8_block block; /* the larger one */
     float weights[LS_BLOCK_WEIGHTS];
     LS_TRY(ls_quantised_read(tensor, at / LS_BLOCK_WEIGHTS, 1, &block, error));
-    ls_blocks_restore(LS_NF4, &block, 1, weights);
+    ls_blocks_restore(kind, &block, 1, weights);
     ls_convert(to, dtype, weights + begin, LS_F32, now);
     to += (size_t)now * ls_dtype_bytes(dtype);
     at += now;
@@ -527,7 +528,7 @@ ls_status ls_stored_tensor_read(const ls_stored_tensor *tensor, int64_t first, i
                    tensor->file, tensor->name, (long long)tensor->count, (long long)count,
                    (long long)first);
   }
-  const bool blocks = tensor->quantised && dtype == LS_NF4;
+  const bool blocks = tensor->quantised && dtype == tensor->quantised->blocks;
   if (tensor->dtype != dtype && !(is_float(tensor->dtype) && is_float(dtype)) && !blocks) {
     return ls_fail(error, LS_INPUT, "%s: tensor \"%s\": found %s; expected what converts to %s",
                    tensor->file, tensor->name, tensor->format, ls_dtype_name(dtype));
@@ -559,9 +560,9 @@ static const char *mapped(const ls_stored_tensor *tensor, int64_t first, int64_t
   LS_ASSERT(first >= 0 && count >= 0 && count <= tensor->count - first);
   if (tensor->set->maps.count == 0 || tensor->dtype == LS_DTYPE_COUNT || count == 0) return NULL;
   const size_t each = ls_dtype_bytes(tensor->dtype);
-  *bytes = tensor->quantised ? (size_t)count / 2 : (size_t)count * each;
-  return (const char *)tensor->data +
-         (tensor->quantised ? (size_t)first / 2 : (size_t)first * each);
+  const ls_quantised *of = tensor->quantised;
+  *bytes = of ? ls_quantised_bytes(of, count) : (size_t)count * each;
+  return (const char *)tensor->data + (of ? ls_quantised_bytes(of, first) : (size_t)first * each);
 }
 
 void ls_stored_tensor_expect(const ls_stored_tensor *tensor, int64_t first, int64_t count) {

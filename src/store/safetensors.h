@@ -32,8 +32,8 @@ typedef struct ls_stored_tensor {
   const void *data; /* in the map, NULL where bytes is 0; only as aligned as its file is */
   size_t bytes;
   const char *file; /* the shard, for errors */
-  /* Quantised as bitsandbytes saves it (quantised.h), which is one tensor here: its numbers in its
-   * shape, of the type that it was quantised from; NULL: it is as it says. */
+  /* Quantised as others save it (quantised.h), which is one tensor here: its numbers in its shape,
+   * of the type that they are made in; NULL: it is as it says. */
   const struct ls_quantised *quantised;
   ls_safetensors *set; /* that it is of */
 } ls_stored_tensor;
@@ -61,8 +61,8 @@ const ls_stored_tensor *ls_safetensors_find(const ls_safetensors *opened, const 
 const char *ls_safetensors_metadata(const ls_safetensors *opened, const char *key);
 
 /* Copies elements first .. first + count - 1 to `target` as `dtype`, which must be the tensor's own
- * or, for floating types, any other; of a quantised one also its blocks, as LS_NF4, of which first
- * and count are whole ones. LS_INPUT where it cannot be converted or has fewer. */
+ * or, for floating types, any other; of a quantised one also its blocks, of their own type, of
+ * which first and count are whole ones. LS_INPUT where it cannot be converted or has fewer. */
 LS_CHECKED ls_status ls_stored_tensor_read(const ls_stored_tensor *tensor, int64_t first,
                                            int64_t count, ls_dtype dtype, void *target,
                                            ls_error *error);
@@ -84,6 +84,7 @@ typedef struct ls_tensor_spec {
   ls_dtype dtype;
   int ndim;
   const int64_t *dims;
+  const char *format; /* "I8" in place of the dtype's, of as many bytes; NULL: that. Not copied */
 } ls_tensor_spec;
 
 /* Further metadata beside "format": "pt"; keys and values in UTF-8. */

@@ -338,7 +338,7 @@ static void shards_round_trip(void **state) {
 
 static const int64_t two[] = {2}, four[] = {4};
 static const ls_tensor_spec three_specs[] = {
-    {"a", LS_F32, 1, two}, {"big", LS_F32, 1, four}, {"c", LS_U8, 1, two}};
+    {"a", LS_F32, 1, two, NULL}, {"big", LS_F32, 1, four, NULL}, {"c", LS_U8, 1, two, NULL}};
 
 static void write_three(const char *path) {
   ls_safetensors_writer *writer;
@@ -423,7 +423,7 @@ static void index_decides_which_shard_holds(void **state) {
   ls_error error = {0};
   snprintf(path, sizeof path, "%s", in_folder("twice"));
   assert_int_equal(ls_directory_make(path, &error), LS_OK);
-  static const ls_tensor_spec specs[] = {{"t", LS_U8, 1, two}, {"u", LS_U8, 1, two}};
+  static const ls_tensor_spec specs[] = {{"t", LS_U8, 1, two, NULL}, {"u", LS_U8, 1, two, NULL}};
   static const char *const names[] = {"a.safetensors", "b.safetensors"};
   static const char *const values[] = {"AAaa", "BBbb"};
   for (int i = 0; i < 2; i++) {
@@ -452,11 +452,11 @@ static void specs_are_checked(void **state) {
     ls_tensor_spec specs[2];
     const char *expected;
   } cases[] = {
-      {{{"a", LS_F32, 1, two}, {"a", LS_U8, 1, two}}, "\"a\": found the name twice"},
-      {{{"a", LS_F32, 1, two}, {"\xff", LS_U8, 1, two}}, "no UTF-8"},
-      {{{"a", LS_F32, 1, minus}, {"b", LS_U8, 1, two}}, "below 0"},
-      {{{"a", LS_F32, 2, huge}, {"b", LS_U8, 1, two}}, "more than 2^63 bytes"},
-      {{{"__metadata__", LS_F32, 1, two}, {"b", LS_U8, 1, two}}, "reserved name"},
+      {{{"a", LS_F32, 1, two, NULL}, {"a", LS_U8, 1, two, NULL}}, "\"a\": found the name twice"},
+      {{{"a", LS_F32, 1, two, NULL}, {"\xff", LS_U8, 1, two, NULL}}, "no UTF-8"},
+      {{{"a", LS_F32, 1, minus, NULL}, {"b", LS_U8, 1, two, NULL}}, "below 0"},
+      {{{"a", LS_F32, 2, huge, NULL}, {"b", LS_U8, 1, two, NULL}}, "more than 2^63 bytes"},
+      {{{"__metadata__", LS_F32, 1, two, NULL}, {"b", LS_U8, 1, two, NULL}}, "reserved name"},
   };
   const char *path = in_folder("specs.safetensors");
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -529,7 +529,7 @@ static void missing_and_extra_data_are_faults(void **state) {
 static void no_room_is_reported(void **state) {
   (void)state;
   static const int64_t dims[] = {64 * 1024};
-  const ls_tensor_spec spec = {"a", LS_U8, 1, dims};
+  const ls_tensor_spec spec = {"a", LS_U8, 1, dims, NULL};
   static const char data[64 * 1024] = {0};
   const char *path = in_folder("full.safetensors");
   struct rlimit before;

@@ -106,9 +106,10 @@ static json_t *header_entry(const slot *each) {
   for (int i = 0; i < each->spec.ndim; i++) {
     json_array_append_new(shape, json_integer((json_int_t)each->spec.dims[i]));
   }
-  return json_pack("{s:s, s:o, s:[I, I]}", "dtype", ls_format_of(each->spec.dtype)->name, "shape",
-                   shape, "data_offsets", (json_int_t)each->begin,
-                   (json_int_t)(each->begin + each->bytes));
+  const char *format = each->spec.format;
+  if (!format) format = ls_format_of(each->spec.dtype)->name;
+  return json_pack("{s:s, s:o, s:[I, I]}", "dtype", format, "shape", shape, "data_offsets",
+                   (json_int_t)each->begin, (json_int_t)(each->begin + each->bytes));
 }
 
 static json_t *header_metadata(const ls_metadata_pair *metadata, int count, ls_error *error) {

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "store/quantised.h"
+
 struct ls_weights {
   ls_safetensors *file;
   ls_weight_plan plan;
@@ -81,16 +83,17 @@ static ls_status check_blocks(const ls_graph *graph, const ls_stored_layout *lay
   if (!has_blocks(graph, layout)) return LS_OK;
   const int first = layout->pieces.items[0].parameter;
   const bool nf4 = graph->parameters.items[first].about.precision == LS_BLOCKS_NF4;
+  const ls_dtype wanted = nf4 ? LS_NF4 : LS_INT8;
   if (layout->transposed)
     return ls_fail(error, LS_INPUT,
                    "%s: %.100s is stored transposed, as [in, out], whose quantising is not built: "
                    "use quantize=none",
                    tensor->file, tensor->name);
-  if (tensor->quantised && !nf4)
+  if (tensor->quantised && tensor->quantised->blocks != wanted)
     return ls_fail(error, LS_INPUT,
-                   "%s: %.100s is quantised as NF4, and would be quantised again: use "
-                   "quantize=nf4 or quantize=none",
-                   tensor->file, tensor->name);
+                   "%s: %.100s is quantised as %s, and would be quantised again: use quantize=%s "
+                   "or quantize=none",
+                   tensor->file, tensor->name, tensor->format, tensor->format);
   if (tensor->quantised || !others) return LS_OK;
   return ls_fail(error, LS_INPUT,
                  "%s: %.100s is not quantised, where others are: use quantize=none", tensor->file,

@@ -232,12 +232,16 @@ static const char *write_model(const made *model, const writing *how) {
   for (int i = 0; i < model->plan.count; i++) {
     const ls_stored_layout *layout = &model->plan.tensors[i];
     if (how->without && strcmp(how->without, layout->name) == 0) continue;
-    specs[count++] = (ls_tensor_spec){how->plain ? layout->plain : layout->name, LS_F32,
-                                      layout->ndim, layout->dims};
+    specs[count++] = (ls_tensor_spec){.name = how->plain ? layout->plain : layout->name,
+                                      .dtype = LS_F32,
+                                      .ndim = layout->ndim,
+                                      .dims = layout->dims};
   }
   if (how->with)
-    specs[count++] =
-        (ls_tensor_spec){how->with->name, how->with->dtype, how->with->ndim, how->with->dims};
+    specs[count++] = (ls_tensor_spec){.name = how->with->name,
+                                      .dtype = how->with->dtype,
+                                      .ndim = how->with->ndim,
+                                      .dims = how->with->dims};
   ls_status status = ls_safetensors_create(path, specs, count, NULL, 0, &writer, &error);
   for (int i = 0; status == LS_OK && i < model->plan.count; i++) {
     const ls_stored_layout *layout = &model->plan.tensors[i];

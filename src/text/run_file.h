@@ -51,7 +51,8 @@ typedef enum ls_run_optimizer_name {
   LS_RUN_SGD,
   LS_RUN_LION,
   LS_RUN_ADAMW8BIT,
-  LS_RUN_MUON
+  LS_RUN_MUON,
+  LS_RUN_SCHEDULEFREE
 } ls_run_optimizer_name;
 typedef enum ls_run_adjust_lr { LS_RUN_ADJUST_ORIGINAL, LS_RUN_ADJUST_RMS } ls_run_adjust_lr;
 

@@ -262,12 +262,14 @@ const ls_run_key ls_run_keys[] = {
      .high = 1, .help = "and by any token; the rest stays as it is"},
 
     {"optimizer.name", LS_RUN_CHOICE, AT(optimizer.name), .default_text = "adamw",
-     .words = "adamw sgd lion adamw8bit muon", .help = "how gradients become updates"},
+     .words = "adamw sgd lion adamw8bit muon schedulefree", .help = "how gradients become updates"},
     {"optimizer.betas", LS_RUN_PAIR, AT(optimizer.betas), .default_text = "[0.9, 0.95]", .low = 0,
      .high = 1, .below_high = true,
-     .help = "adamw, adamw8bit: decay of the two moments; lion: of mean and momentum"},
+     .help =
+         "decay of two moments; lion: of mean, momentum; schedulefree: share of the mean, decay"},
     {"optimizer.eps", LS_RUN_NUMBER, AT(optimizer.eps), .default_text = "1e-8", .low = 0, .high = 1,
-     .above_low = true, .help = "adamw, adamw8bit: added to the root of the second moment"},
+     .above_low = true,
+     .help = "adamw, adamw8bit, schedulefree: added to the root of the second moment"},
     {"optimizer.weight_decay", LS_RUN_NUMBER, AT(optimizer.weight_decay), .default_text = "0.1",
      .low = 0, .high = 1e30,
      .help = "decoupled, on parameters of two or more dimensions: not on norms and biases"},

@@ -486,6 +486,37 @@ static inline void make_optimizer(op_case *c) {
   c->updates = true;
 }
 
+/* Of the CPU alone. */
+static inline void make_schedulefree(op_case *c) {
+  const int64_t count = random_below(3) ? any_size() : 20001;
+  operand gradient = random_below(2) ? vector_of(SUMS, count) : matrix_of(any_rows(), 67, 2, 3);
+  gradient.kind = SUMS;
+  operand positive = gradient;
+  positive.kind = POSITIVE;
+  c->attributes = (ls_attributes){.epsilon = 1e-8,
+                                  .beta1 = 0.9,
+                                  .beta2 = 0.95,
+                                  .weight_decay = 0.1,
+                                  .rate = 0.5,
+                                  .warmup = (double)random_below(30)};
+  c->no_add = true;
+  c->in[0] = gradient;
+  if (random_below(3) == 0) {
+    c->kind = LS_OP_SCHEDULEFREE_POINT;
+    c->inputs = 2, c->outputs = 1;
+    c->in[1] = c->out[0] = gradient;
+    c->out[0].kind = random_below(2) ? SUMS : COMPUTE;
+    return;
+  }
+  c->kind = LS_OP_SCHEDULEFREE;
+  c->in[0].kind = any_sums();
+  c->in[1] = cell_of(3e-3), c->in[2] = cell_of((double)(1 + random_below(50)));
+  c->in[3] = cell_of(random_below(4) ? 0.7 : 0);
+  c->inputs = 4, c->outputs = 3;
+  c->out[0] = c->out[1] = gradient, c->out[2] = positive;
+  c->updates = true;
+}
+
 static inline void make_move(op_case *c) {
   const int64_t rows = any_rows(), columns = any_size(), skipped = random_below(3);
   c->inputs = c->outputs = 1;

@@ -59,9 +59,9 @@ LS_INLINE void restore_nf4(const ls_nf4_block *block, float *to) {
 #endif
 
 LS_INLINE void restore_int8(const ls_int8_block *block, float *to) {
-  const float step = ls_int8_step(block->scale);
+  const float scale = block->scale;
 #pragma omp simd
-  for (int i = 0; i < LS_BLOCK_WEIGHTS; i++) to[i] = (float)block->codes[i] * step;
+  for (int i = 0; i < LS_BLOCK_WEIGHTS; i++) to[i] = (float)block->codes[i] * scale;
 }
 
 LS_INLINE void restore_row(const ls_view *in, const ls_view *out, int64_t row, bool nf4) {

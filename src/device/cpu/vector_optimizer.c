@@ -1,4 +1,4 @@
-/* The end of a step: the squared norm of gradients, AdamW, SGD, Lion.
+/* The end of a step: the squared norm of gradients, AdamW, SGD, Lion, schedule-free AdamW.
  *
  * Parameters lie flat, in any number of dimensions: what pads them is zero and stays zero under
  * every one of these. */
@@ -270,6 +270,95 @@ static ls_status kernel_lion_ahead(const ls_kernel_args *args, ls_error *error) 
   return share_ahead(args, lion_ahead_turns);
 }
 
+/* What a step of schedule-free AdamW multiplies by. */
+typedef struct schedulefree {
+  float factor, beta2, one_minus_beta2, rate, deviation, epsilon, decay, own, share, rest;
+} schedulefree;
+
+/* How much of the mean this step's fast weights are, as the reference has it. */
+static double share_of_mean(double warmup, double step) {
+  if (step <= warmup) return 6 * step / ((step + 1) * (2 * step + 1));
+  const double before = warmup > 0 ? (warmup + 1) * (2 * warmup + 1) / (6 * warmup) : 0;
+  return 1 / (before + step - warmup);
+}
+
+static schedulefree schedulefree_prepare(const ls_kernel_args *args) {
+  const ls_attributes *a = args->attributes;
+  const double rate = learning_rate(args), step = cell(&args->in[2]);
+  const double share = share_of_mean(a->warmup, step);
+  return (schedulefree){.factor = (float)cell(&args->in[3]),
+                        .beta2 = (float)a->beta2,
+                        .one_minus_beta2 = (float)(1 - a->beta2),
+                        .rate = (float)rate,
+                        .deviation = (float)(1 / sqrt(1 - pow(a->beta2, step))),
+                        .epsilon = (float)a->epsilon,
+                        .decay = (float)(rate * a->weight_decay),
+                        .own = (float)(1 - a->beta1),
+                        .share = (float)share,
+                        .rest = (float)(1 - share)};
+}
+
+static void schedulefree_piece(const schedulefree *by, const float *gradient, float *master,
+                               float *offset, float *second, int64_t count) {
+  const schedulefree s = *by;
+#pragma omp simd
+  for (int64_t i = 0; i < count; i++) {
+    const float g = gradient[i] * s.factor;
+    const float v = s.beta2 * second[i] + s.one_minus_beta2 * g * g;
+    const float point = master[i] + s.own * offset[i];
+    const float fast =
+        offset[i] - s.rate * g / (sqrtf(v) * s.deviation + s.epsilon) - s.decay * point;
+    second[i] = v;
+    master[i] += s.share * fast;
+    offset[i] = s.rest * fast;
+  }
+}
+
+static void schedulefree_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const schedulefree prepared = schedulefree_prepare(args);
+  const ls_view *master = &args->out[0], *offset = &args->out[1], *second = &args->out[2];
+  const int64_t columns = view_columns(master), pieces = view_pieces(master);
+  for (int64_t i = begin; i < end; i++) {
+    float buffer[LS_PIECE];
+    const int64_t row = i / pieces, at = i % pieces * LS_PIECE;
+    const int64_t count = least(LS_PIECE, columns - at);
+    const float *gradient = piece_load(&args->in[0], row, at, count, buffer);
+    schedulefree_piece(&prepared, gradient, view_at(master, row, at), view_at(offset, row, at),
+                       view_at(second, row, at), count);
+  }
+}
+
+static ls_status kernel_schedulefree(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return share_pieces(args, schedulefree_turns);
+}
+
+static void point_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const float own = (float)(1 - args->attributes->beta1);
+  const ls_view *weights = &args->out[0];
+  const int64_t columns = view_columns(weights), pieces = view_pieces(weights);
+  for (int64_t i = begin; i < end; i++) {
+    float made[LS_PIECE];
+    const int64_t row = i / pieces, at = i % pieces * LS_PIECE;
+    const int64_t count = least(LS_PIECE, columns - at);
+    const float *master = view_at(&args->in[0], row, at);
+    const float *offset = view_at(&args->in[1], row, at);
+    float *point = piece_target(weights, row, at, count, false, made);
+#pragma omp simd
+    for (int64_t c = 0; c < count; c++) point[c] = master[c] + own * offset[c];
+    piece_store(weights, row, at, count, false, made);
+  }
+}
+
+static ls_status kernel_point(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return share_ahead(args, point_turns);
+}
+
 void LS_VECTOR(ls_fill_optimizer)(ls_kernel_table *table) {
   table->kernel[LS_OP_SQUARED_NORM] = kernel_squared_norm;
   table->kernel[LS_OP_ADAMW] = kernel_adamw;
@@ -278,4 +367,6 @@ void LS_VECTOR(ls_fill_optimizer)(ls_kernel_table *table) {
   table->kernel[LS_OP_ADAMW_SPECULATE] = kernel_adamw_ahead;
   table->kernel[LS_OP_SGD_SPECULATE] = kernel_sgd_ahead;
   table->kernel[LS_OP_LION_SPECULATE] = kernel_lion_ahead;
+  table->kernel[LS_OP_SCHEDULEFREE] = kernel_schedulefree;
+  table->kernel[LS_OP_SCHEDULEFREE_POINT] = kernel_point;
 }

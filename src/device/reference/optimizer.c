@@ -183,6 +183,55 @@ ls_status LS_REFERENCE(LION)(const ls_kernel_args *args, ls_error *error) {
   return LS_OK;
 }
 
+/* How much of the mean this step's fast weights are: the square of its learning rate in those so
+ * far, of which warm-up has parts of one. */
+static double share_of_mean(const ls_attributes *attributes, double step) {
+  const double warmup = attributes->warmup;
+  if (step <= warmup) return 6 * step / ((step + 1) * (2 * step + 1));
+  const double before = warmup > 0 ? (warmup + 1) * (2 * warmup + 1) / (6 * warmup) : 0;
+  return 1 / (before + step - warmup);
+}
+
+/* Schedule-free AdamW (Defazio et al., "The Road Less Scheduled", arXiv 2405.15682, algorithm 1;
+ * its authors' AdamWScheduleFree with r = 0 and weight_lr_power = 2): fast weights z step from
+ * where the gradient is taken, y = (1 - beta1) z + beta1 x, and x is their mean. The master weights
+ * are x, the first moment z - x. */
+ls_status LS_REFERENCE(SCHEDULEFREE)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rddd>RRR", error));
+  const ls_attributes *by = args->attributes;
+  const double rate = learning_rate(args), step = *ls_cell_data(&args->in[2]);
+  const double factor = *ls_cell_data(&args->in[3]), share = share_of_mean(by, step);
+  if (factor == 0) return LS_OK;
+  for (int64_t n = 0; n < args->out[0].valid[0]; n++) {
+    const LS_REAL *gradients = ls_real_row(&args->in[0], n);
+    LS_REAL *masters = ls_real_row(&args->out[0], n);
+    LS_REAL *offsets = ls_real_row(&args->out[1], n), *seconds = ls_real_row(&args->out[2], n);
+    for (int64_t c = 0; c < ls_valid_columns(&args->out[0]); c++) {
+      const double g = factor * (double)gradients[c], mean = (double)masters[c];
+      const double second = by->beta2 * (double)seconds[c] + (1 - by->beta2) * g * g;
+      const double root = sqrt(second / (1 - pow(by->beta2, step))) + by->epsilon;
+      const double point = mean + (1 - by->beta1) * (double)offsets[c];
+      const double fast = (double)offsets[c] - rate * (g / root + by->weight_decay * point);
+      masters[c] = (LS_REAL)(mean + share * fast);
+      offsets[c] = (LS_REAL)((1 - share) * fast);
+      seconds[c] = (LS_REAL)second;
+    }
+  }
+  return LS_OK;
+}
+
+ls_status LS_REFERENCE(SCHEDULEFREE_POINT)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rr>R", error));
+  const double own = 1 - args->attributes->beta1;
+  for (int64_t n = 0; n < args->out[0].valid[0]; n++) {
+    const LS_REAL *masters = ls_real_row(&args->in[0], n), *offsets = ls_real_row(&args->in[1], n);
+    LS_REAL *weights = ls_real_row(&args->out[0], n);
+    for (int64_t c = 0; c < ls_valid_columns(&args->out[0]); c++)
+      weights[c] = (LS_REAL)((double)masters[c] + own * (double)offsets[c]);
+  }
+  return LS_OK;
+}
+
 ls_status LS_REFERENCE(LION_SPECULATE)(const ls_kernel_args *args, ls_error *error) {
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rdddrr>R", error));
   for (int64_t n = 0; n < args->out[0].valid[0]; n++) {

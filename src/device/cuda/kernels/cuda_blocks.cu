@@ -36,11 +36,10 @@ __device__ inline ls_pack ls_restore(const uint32_t *block, int eighth, bool nf4
       pack.at[i] = values[codes >> (i / 2 * 8 + (i % 2 ? 0 : 4)) & 15] * scale;
     return pack;
   }
-  const float step = scale * (1.0f / 127);
   const uint32_t codes[2] = {block[1 + 2 * eighth], block[2 + 2 * eighth]};
 #pragma unroll
   for (int i = 0; i < LS_CUDA_PACK; i++)
-    pack.at[i] = static_cast<float>(static_cast<int8_t>(codes[i / 4] >> i % 4 * 8 & 255)) * step;
+    pack.at[i] = static_cast<float>(static_cast<int8_t>(codes[i / 4] >> i % 4 * 8 & 255)) * scale;
   return pack;
 }
 

@@ -1,0 +1,133 @@
+/* What is saved quantised comes back block by block, in the tensors that others read; what does not
+ * fit is refused. */
+#include "store/quantised.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/random.h"
+#include "support/test_folder.h"
+
+enum { ROWS = 300, COLUMNS = 192, BLOCKS = ROWS * COLUMNS / LS_BLOCK_WEIGHTS };
+
+static const int64_t shape[] = {ROWS, COLUMNS};
+static char blocks[2][BLOCKS * sizeof(ls_int8_block)];
+
+/* Blocks of weights, in three calls of unequal lengths; returns the file. */
+static const char *save(ls_dtype kind, const char *name) {
+  static float weights[ROWS * COLUMNS];
+  for (int i = 0; i < ROWS * COLUMNS; i++)
+    weights[i] = (float)(ls_random_normal(71, 0, (uint64_t)i) * 0.05);
+  ls_blocks_quantise(kind, weights, BLOCKS, blocks[0]);
+  const ls_tensor_spec weight = {.name = "a.weight", .dtype = LS_BF16, .ndim = 2, .dims = shape};
+  ls_quantised_saving saving = ls_quantised_save(arena, kind, &weight);
+  ls_safetensors_writer *writer;
+  ls_error error = {0};
+  const char *path = in_folder(name);
+  assert_int_equal(ls_safetensors_create(path, saving.spec, saving.specs, NULL, 0, &writer, &error),
+                   LS_OK);
+  const int64_t ends[] = {1, 700, BLOCKS};
+  for (int64_t i = 0, at = 0; i < 3; at = ends[i++])
+    assert_int_equal(
+        ls_quantised_append(arena, &saving, writer, blocks[0] + at * (int64_t)ls_dtype_bytes(kind),
+                            ends[i] - at, &error),
+        LS_OK);
+  if (ls_safetensors_finish(&writer, &error) != LS_OK) fail_msg("%s", error.text);
+  return path;
+}
+
+/* The file's bytes with one of its names or values replaced, opened. */
+static ls_status reopen(const char *path, const char *from, const char *to, ls_safetensors **set,
+                        ls_error *error) {
+  char *data;
+  size_t bytes;
+  assert_int_equal(ls_file_read(arena, path, &data, &bytes, error), LS_OK);
+  char *at = from ? memmem(data, bytes, from, strlen(from)) : NULL;
+  assert_true(!from || (at && strlen(from) == strlen(to)));
+  if (at) memcpy(at, to, strlen(to));
+  return ls_safetensors_parse("changed", data, bytes, set, error);
+}
+
+static void what_is_saved_comes_back(void **state) {
+  (void)state;
+  static const ls_dtype kinds[] = {LS_NF4, LS_INT8};
+  for (int k = 0; k < 2; k++) {
+    ls_error error = {0};
+    ls_safetensors *set;
+    if (reopen(save(kinds[k], k ? "int8" : "nf4"), NULL, NULL, &set, &error) != LS_OK)
+      fail_msg("%s", error.text);
+    assert_int_equal(ls_safetensors_count(set), 1);
+    const ls_stored_tensor *tensor = ls_safetensors_find(set, "a.weight");
+    assert_non_null(tensor);
+    assert_int_equal(tensor->quantised->blocks, kinds[k]);
+    assert_string_equal(tensor->format, k ? "int8" : "nf4");
+    assert_int_equal(tensor->dtype, k ? LS_F32 : LS_BF16);
+    assert_true(tensor->ndim == 2 && tensor->dims[0] == ROWS && tensor->dims[1] == COLUMNS);
+    assert_int_equal(ls_stored_tensor_read(tensor, 0, ROWS * COLUMNS, kinds[k], blocks[1], &error),
+                     LS_OK);
+    assert_memory_equal(blocks[0], blocks[1], BLOCKS * ls_dtype_bytes(kinds[k]));
+    static float all[ROWS * COLUMNS], some[100];
+    ls_blocks_restore(kinds[k], blocks[0], BLOCKS, all);
+    assert_int_equal(ls_stored_tensor_read(tensor, 777, 100, LS_F32, some, &error), LS_OK);
+    assert_memory_equal(some, all + 777, sizeof some);
+    ls_safetensors_close(&set);
+  }
+}
+
+/* The tensors by the names, types and shapes that bitsandbytes and compressed-tensors give them. */
+static void it_is_their_form(void **state) {
+  (void)state;
+  static const struct {
+    ls_dtype kind;
+    const char *entry[4];
+  } forms[] = {{LS_NF4,
+                {"\"a.weight\":{\"dtype\":\"U8\",\"shape\":[28800,1]",
+                 "\"a.weight.absmax\":{\"dtype\":\"F32\",\"shape\":[900]",
+                 "\"a.weight.quant_map\":{\"dtype\":\"F32\",\"shape\":[16]",
+                 "{\"quant_type\": \"nf4\", \"blocksize\": 64, \"dtype\": \"bfloat16\", "
+                 "\"shape\": [300, 192]}"}},
+               {LS_INT8,
+                {"\"a.weight\":{\"dtype\":\"I8\",\"shape\":[300,192]",
+                 "\"a.weight_scale\":{\"dtype\":\"F32\",\"shape\":[300,3]"}}};
+  for (int f = 0; f < 2; f++) {
+    char *data;
+    size_t bytes;
+    ls_error error = {0};
+    const char *path = save(forms[f].kind, f ? "int8" : "nf4");
+    assert_int_equal(ls_file_read(arena, path, &data, &bytes, &error), LS_OK);
+    for (int e = 0; e < 4 && forms[f].entry[e]; e++)
+      if (!memmem(data, bytes, forms[f].entry[e], strlen(forms[f].entry[e])))
+        fail_msg("no %s", forms[f].entry[e]);
+  }
+}
+
+static void what_does_not_fit_is_refused(void **state) {
+  (void)state;
+  const char *path = save(LS_INT8, "int8");
+  ls_error error = {0};
+  ls_safetensors *set;
+  assert_int_equal(reopen(path, "[300,3]", "[3,300]", &set, &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "a scale of each"));
+  assert_null(strchr(error.text, '\n'));
+  assert_int_equal(reopen(path, "[300,192]", "[900, 64]", &set, &error), LS_INPUT);
+  assert_int_equal(reopen(path, "weight_scale", "weight_other", &set, &error), LS_OK);
+  assert_int_equal(ls_safetensors_count(set), 2); /* bytes of no kind of ours */
+  assert_int_equal(ls_safetensors_find(set, "a.weight")->dtype, LS_DTYPE_COUNT);
+  ls_safetensors_close(&set);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(what_is_saved_comes_back, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(it_is_their_form, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(what_does_not_fit_is_refused, set_up, tear_down)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

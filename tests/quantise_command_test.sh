@@ -1,0 +1,99 @@
+#!/bin/sh
+# Quantised models as a user makes them: exported in NF4 and in int8, evaluated beside what they were
+# made of, generated from, trained beside; with adapters merged; and what is refused.
+set -eu
+. "$(dirname "$0")/support/small_run.sh"
+
+cat >config.json <<'END'
+{"model_type": "llama", "vocab_size": 256, "hidden_size": 128, "intermediate_size": 128,
+ "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+ "max_position_embeddings": 64, "tie_word_embeddings": true}
+END
+run 0 train keys.yaml train.steps=40 train.lr=1e-2 checkpoint.every=0 out=first
+run 0 export first base
+for kind in nf4 int8; do run 0 export first $kind --quantize $kind; done
+bytes() { wc -c <"$1/model.safetensors"; }
+[ "$(bytes nf4)" -lt "$(bytes int8)" ] && [ "$(bytes int8)" -lt "$(bytes base)" ] ||
+  fail "bytes: $(bytes base) $(bytes int8) $(bytes nf4)"
+
+# The loss on a text before and after; the run and its plain export have the same.
+loss() {
+  run 0 evaluate $1 data.text=text.txt data.seq_len=16 train.batch=2 eval.batches=8 dtype=fp32 --json
+  sed 's/.*"loss": *\([^,]*\),.*/\1/' output
+}
+for model in first base int8 nf4; do loss $model >>losses; done
+awk '{ loss[NR] = $1 } END { base = loss[2]
+  exit !(loss[1] == base && loss[3] != base && loss[4] != base && loss[3] != loss[4] &&
+         (loss[3] - base) ^ 2 < 1e-4 && (loss[4] - base) ^ 2 < 0.09) }' losses ||
+  fail "losses: $(cat losses)"
+run 0 evaluate nf4 data.text=text.txt data.seq_len=16 mesh.tp=2 dtype=fp32 -n 2
+for kind in nf4 int8; do
+  run 0 generate $kind "It was a bright" --max-new-tokens 12 --greedy
+  says "It was a bright"
+  run 0 inspect $kind
+  says "$kind"
+done
+
+# Training beside the folder is training beside the plain weights that are quantised as they are read.
+lines() { sed 's/"tokens_per_second.*//' "$1/metrics.jsonl"; }
+for kind in nf4 int8; do
+  for model in $kind base; do
+    words="model=$model lora.rank=2 train.lr=1e-2 train.steps=3 out=beside-$kind-$model"
+    [ $model = $kind ] || words="$words quantize=$kind"
+    run 0 train keys.yaml $words
+  done
+  lines beside-$kind-$kind >one; lines beside-$kind-base >other
+  [ "$(wc -l <one)" -eq 3 ] && cmp -s one other || fail "$kind: $(cat one other)"
+done
+
+# What is quantised keeps its blocks; numbers of it again are what they stand for.
+run 0 export nf4 again --quantize nf4
+run 0 export int8 numbers
+[ "$(loss again)" = "$(sed -n 4p losses)" ] || fail "NF4 is not what it was"
+[ "$(loss numbers)" = "$(sed -n 3p losses)" ] || fail "numbers are not those of int8"
+if grep -q quantization_config numbers/config.json; then fail "numbers are called quantised"; fi
+
+# Adapters are merged before.
+run 0 train keys.yaml model=base lora.rank=2 train.lr=3e-2 out=adapted
+run 0 export adapted merged --merge
+run 0 export merged two --quantize nf4
+run 0 export adapted one-go --merge --quantize nf4
+cmp -s two/model.safetensors one-go/model.safetensors || fail "merged in one go it is another model"
+run 0 export beside-nf4-base eight --merge --quantize int8
+
+refused() { # WHAT words...
+  what=$1
+  shift
+  run 2 "$@"
+  says "$what"
+  [ "$(wc -l <log)" -eq 1 ] || fail "$*: expected one line: $(cat log)"
+  [ ! -e none ] || fail "$*: made a folder"
+}
+refused "--quantize: found fp4; expected nf4 or int8" export base none --quantize fp4
+refused "add --merge" export adapted none --quantize nf4
+refused "nf4: something is there" export base nf4 --quantize nf4
+refused "expected fp32, bf16 or fp16 beside it" export base none --quantize nf4 --dtype fp64
+refused "is quantised as nf4, and would be quantised again" export nf4 none --quantize int8
+refused "is quantised as int8, and would be quantised again" train keys.yaml model=int8 lora.rank=2 quantize=nf4 out=none
+refused "give lora.rank" train keys.yaml model=int8 out=none
+model() { # NAME KEYS
+  mkdir "$1"
+  echo "$2" >"$1.json"
+  run 0 train keys.yaml model="$1.json" train.steps=1 out="$1/run"
+}
+model narrow '{"model_type": "llama", "vocab_size": 256, "hidden_size": 16, "intermediate_size": 64,
+ "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 32}'
+refused "hidden_size is 16, and rows of weights are quantised in whole blocks of 64" export narrow/run none --quantize int8
+model gpt2 '{"model_type": "gpt2", "vocab_size": 256, "n_embd": 64, "n_layer": 1, "n_head": 2, "n_positions": 32}'
+refused "is stored transposed" export gpt2/run none --quantize nf4
+changed() { # FROM TO WHAT
+  rm -rf changed
+  cp -r int8 changed
+  sed "s/$1/$2/" int8/config.json >changed/config.json
+  refused "$3" generate changed "It was"
+}
+changed '"group_size": 64' '"group_size": 128' "group_size: found 128; expected 64"
+changed '"int-quantized"' '"pack-quantized"' 'found "pack-quantized"; expected "int-quantized"'
+changed '"symmetric": true' '"symmetric": false' "symmetric: found false"
+changed '"strategy": "group"' '"strategy": "channel"' 'strategy: found "channel"'
+echo "quantise_command_test: $passed commands"
