@@ -14,6 +14,7 @@
 #include "support/faults.h"
 #include "support/layouts.h"
 #include "support/random_run.h"
+#include "support/thinned.h"
 #include "verify/verify_layout.h"
 
 enum { RUNS = 40, KERNEL_RUNS = 12 };
@@ -70,7 +71,7 @@ static void check_right(uint64_t seed, uint64_t number, ls_dtype compute, tally 
 
 static void check_runs(ls_dtype compute, int runs) {
   const uint64_t seed = number_from("LS_SEED", 20261121);
-  const int asked = (int)number_from("LS_RUNS", (uint64_t)runs);
+  const int asked = (int)number_from("LS_RUNS", (uint64_t)ls_test_fewer(runs, 4));
   tally count = {0};
   for (int number = 0; number < asked; number++)
     check_right(seed, (uint64_t)number, compute, &count);
