@@ -323,7 +323,8 @@ static void another_point_is_disproved(void **state) {
   for (int l = 1; l < 3; l++) {
     const ls_layout layout = layout_of(l, LS_OPTIMIZER_SCHEDULEFREE);
     const compiled made = compile(arena, &config, &layout);
-    ls_instruction *point = find_update(&made, LS_OP_SCHEDULEFREE_POINT), right = *point;
+    ls_instruction *point = ls_test_need(made.stages[0], LS_OP_SCHEDULEFREE_POINT, 0);
+    const ls_instruction right = *point;
     expect_proof(&made, NULL);
     point->attributes.beta1 /= 2;
     expect_proof(&made, "has other settings than the layout");

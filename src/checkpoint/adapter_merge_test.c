@@ -18,8 +18,9 @@ static const float b[OUT][RANK] = {{1, 2}, {0, -3}, {0.5f, 1}};
 
 static ls_safetensors *adapters(void) {
   static const int64_t of_a[] = {RANK, IN}, of_b[] = {OUT, RANK};
-  const ls_tensor_spec specs[] = {{"base_model.model.x.proj.lora_A.weight", LS_F32, 2, of_a},
-                                  {"base_model.model.x.proj.lora_B.weight", LS_F32, 2, of_b}};
+  const ls_tensor_spec specs[] = {
+      {.name = "base_model.model.x.proj.lora_A.weight", .dtype = LS_F32, .ndim = 2, .dims = of_a},
+      {.name = "base_model.model.x.proj.lora_B.weight", .dtype = LS_F32, .ndim = 2, .dims = of_b}};
   ls_safetensors_writer *writer = NULL;
   ls_safetensors *opened;
   ls_error error = {0};

@@ -76,7 +76,8 @@ static void test_a_models_folder(void **state) {
   ls_error error = {0};
   put(f, "config.json", config);
   const int64_t dims[2][2] = {{3, 5}, {7, 0}};
-  const ls_tensor_spec specs[] = {{"a", LS_BF16, 2, dims[0]}, {"b", LS_F32, 1, dims[1]}};
+  const ls_tensor_spec specs[] = {{"a", LS_BF16, 2, dims[0], NULL},
+                                  {"b", LS_F32, 1, dims[1], NULL}};
   ls_safetensors_writer *writer;
   assert_int_equal(
       ls_safetensors_create(ls_arena_printf(f->arena, "%s/model.safetensors", f->folder), specs, 2,
