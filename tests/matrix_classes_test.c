@@ -11,6 +11,7 @@
 
 #include "check/check.h"
 #include "lower/compile.h"
+#include "store/adapters.h"
 #include "support/layouts.h"
 #include "support/tally.h"
 #include "verify/equality.h"
@@ -21,6 +22,18 @@ static ls_model_config config_of(ls_arena *arena, int shape) {
   static const char *const names[] = {"no", "perhaps", "yes"};
   ls_model_config config = ls_test_shape_config(arena, &ls_test_shapes[shape]);
   ls_model_set_classes(arena, &config, names, 3 - shape % 2);
+  return config;
+}
+
+/* The same with adapters, of two products, beside which the head is trained. */
+static ls_model_config adapted(ls_arena *arena, int shape) {
+  ls_model_config config = config_of(arena, shape);
+  ls_error error = {0};
+  config.lora_rank = 3;
+  config.lora_alpha = 5;
+  config.lora_targets = 1 | 32; /* query, up */
+  if (ls_adapters_keep_head(&config, &error) != LS_OK) fail_msg("%s", error.text);
+  assert_int_equal(config.lora_modules, LS_HEAD_CLASSES);
   return config;
 }
 
@@ -42,7 +55,7 @@ static const struct layout_case {
     {1, 2, 1, 2, 1, 1, 1, 3, false, "zbh1", false, true},
     {1, 2, 1, 1, 2, 2, 0, 4, true, "zbh2", false, false},
 };
-enum { CASES = sizeof cases / sizeof *cases };
+enum { CASES = sizeof cases / sizeof *cases, FORMS = 2 };
 
 static ls_layout layout_of(const struct layout_case *from) {
   ls_layout layout = ls_layout_default();
@@ -67,9 +80,10 @@ static ls_layout layout_of(const struct layout_case *from) {
 static void every_layout_equals_one_device(void **state) {
   (void)state;
   ls_test_tally tally = {0};
-  for (int shape = 0; shape < LS_TEST_SHAPES; shape++) {
+  for (int each = 0; each < FORMS * LS_TEST_SHAPES; each++) {
+    const int shape = each % LS_TEST_SHAPES, form = each / LS_TEST_SHAPES;
     ls_arena *arena = ls_arena_create();
-    const ls_model_config config = config_of(arena, shape);
+    const ls_model_config config = (form ? adapted : config_of)(arena, shape);
     const ls_experiment experiment = {.config = &config,
                                       .sequences = SEQUENCES,
                                       .sequence = SEQUENCE,
@@ -91,7 +105,7 @@ static void every_layout_equals_one_device(void **state) {
   }
   print_message("%d layouts run, %d refused\n", tally.run, tally.refused);
   assert_int_equal(tally.failed, 0);
-  assert_int_equal(tally.run, CASES);
+  assert_int_equal(tally.run, FORMS * CASES);
 }
 
 /* The program is proved as it is, and not where the loss reads another input as its labels. */

@@ -174,6 +174,41 @@ static ls_status list_by_names(exporter *self, bool *complete, ls_error *error) 
   return LS_OK;
 }
 
+static const ls_stored_layout *layout_of(const exporter *self, const ls_stored_tensor *tensor) {
+  for (int t = 0; t < self->plan.count; t++)
+    if (strcmp(self->plan.tensors[t].name, tensor->name) == 0 ||
+        strcmp(self->plan.tensors[t].plain, tensor->name) == 0)
+      return &self->plan.tensors[t];
+  return NULL;
+}
+
+static bool is_module(const ls_stored_layout *layout) {
+  return layout->module && layout->adapter;
+}
+
+/* Not what no model has, nor where adapters are merged a head that they came with another for. */
+static bool is_written(const exporter *self, const ls_stored_tensor *tensor) {
+  const ls_stored_layout *layout = layout_of(self, tensor);
+  if (!self->adapters) return layout || !ls_weight_ignored(&self->plan, tensor->name);
+  if (self->config.classes) return layout && !layout->adapter;
+  return !ls_weight_ignored(&self->plan, tensor->name);
+}
+
+/* Modules that were trained beside adapters, under the names that they have without these. */
+static ls_status list_modules(exporter *self, ls_error *error) {
+  for (int t = 0; t < self->plan.count; t++) {
+    const ls_stored_layout *layout = &self->plan.tensors[t];
+    if (!is_module(layout)) continue;
+    const ls_stored_tensor *found = ls_safetensors_find(self->adapters, layout->name);
+    LS_ASSERT(found);
+    ls_stored_tensor *like = LS_NEW(self->arena, ls_stored_tensor);
+    *like = *found;
+    like->name = layout->name + strlen(LS_ADAPTERS_PREFIX);
+    LS_TRY(add_tensor(self, like, found, error));
+  }
+  return LS_OK;
+}
+
 static ls_status list_tensors(exporter *self, ls_error *error) {
   bool complete = false;
   if (self->model) LS_TRY(list_by_names(self, &complete, error));
@@ -187,17 +222,9 @@ static ls_status list_tensors(exporter *self, ls_error *error) {
   self->report->bytes = 0;
   for (int i = 0; i < ls_safetensors_count(self->stored); i++) {
     const ls_stored_tensor *each = ls_safetensors_at(self->stored, i);
-    if (!ls_weight_ignored(&self->plan, each->name)) LS_TRY(add_tensor(self, each, each, error));
+    if (is_written(self, each)) LS_TRY(add_tensor(self, each, each, error));
   }
-  return LS_OK;
-}
-
-static const ls_stored_layout *layout_of(const exporter *self, const ls_stored_tensor *tensor) {
-  for (int t = 0; t < self->plan.count; t++)
-    if (strcmp(self->plan.tensors[t].name, tensor->name) == 0 ||
-        strcmp(self->plan.tensors[t].plain, tensor->name) == 0)
-      return &self->plan.tensors[t];
-  return NULL;
+  return self->adapters ? list_modules(self, error) : LS_OK;
 }
 
 /* Adapters are merged into what they were trained beside: of weights that the run has quantised,
@@ -306,15 +333,24 @@ static ls_status copy_files(exporter *self, const char *const *files, int count,
   return LS_OK;
 }
 
+static ls_status write_text(exporter *self, const char *name, const char *text, ls_error *error) {
+  self->report->files++;
+  return ls_file_write(path_in(self, self->aside, name), text, strlen(text), error);
+}
+
 static ls_status write_companions(exporter *self, ls_error *error) {
   const ls_dtype dtype = self->specs.count ? self->specs.items[0].dtype : LS_F32;
-  const char *name = keeps_adapters(self) ? "adapter_config.json" : "config.json";
   ls_model_config config = self->config;
   config.blocks = LS_COMPUTE; /* what is written beside it are numbers */
-  const char *text = ls_model_config_text(self->arena, &config, dtype);
-  if (keeps_adapters(self)) LS_TRY(ls_adapters_text(self->arena, &self->config, &text, error));
-  LS_TRY(ls_file_write(path_in(self, self->aside, name), text, strlen(text), error));
-  self->report->files++;
+  /* What classes are called stands nowhere else. */
+  if (!keeps_adapters(self) || config.classes)
+    LS_TRY(write_text(self, "config.json", ls_model_config_text(self->arena, &config, dtype),
+                      error));
+  if (keeps_adapters(self)) {
+    const char *text;
+    LS_TRY(ls_adapters_text(self->arena, &self->config, &text, error));
+    LS_TRY(write_text(self, "adapter_config.json", text, error));
+  }
   LS_TRY(
       copy_files(self, tokenizer_files, sizeof tokenizer_files / sizeof *tokenizer_files, error));
   return copy_files(self, other_files, sizeof other_files / sizeof *other_files, error);

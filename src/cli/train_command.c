@@ -165,7 +165,8 @@ static void describe(const ls_session *session, const ls_dataset *dataset,
   if (teacher) fprintf(stderr, "%s\n", teacher);
   const ls_model_config *config = &session->config;
   if (config->lora_rank)
-    fprintf(stderr, "adapters: %.2f M parameters of rank %lld, which count %g times\n",
+    fprintf(stderr, "adapters%s: %.2f M parameters of rank %lld, which count %g times\n",
+            config->lora_modules ? " and head" : "",
             (double)(ls_model_parameters(config) - frozen) / 1e6, (long long)config->lora_rank,
             ls_model_lora_scale(config));
   describe_dropout(session);

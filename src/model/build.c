@@ -20,17 +20,22 @@ ls_tensor_id ls_builder_constant(ls_builder *builder, const char *name, int64_t 
   return made;
 }
 
-/* Beside adapters all else is frozen, and a teacher is always. */
+/* Beside adapters all else is frozen but the modules kept with them, and a teacher is always. */
+static bool is_trained(const ls_builder *builder, const ls_parameter *about) {
+  if (builder->teacher) return false;
+  if (about->adapter || (builder->module & builder->config->lora_modules)) return true;
+  return builder->config->lora_rank == 0 && !ls_precision_is_blocks(about->precision);
+}
+
 static ls_tensor_id add_parameter(ls_builder *builder, const char *name,
                                   const ls_parameter *about) {
   ls_graph *graph = builder->graph;
   ls_parameter named = *about;
   named.name = ls_arena_printf(graph->arena, "%s.%s", builder->part, name);
   named.teacher = builder->teacher;
+  named.module = builder->module;
   const ls_tensor_id made = ls_graph_parameter(graph, &named);
-  graph->parameters.items[graph->parameters.count - 1].trainable =
-      !builder->teacher && (about->adapter || (builder->config->lora_rank == 0 &&
-                                               !ls_precision_is_blocks(about->precision)));
+  graph->parameters.items[graph->parameters.count - 1].trainable = is_trained(builder, about);
   return made;
 }
 
@@ -240,13 +245,12 @@ static void name_parts(ls_builder *builder, const char *part) {
       ls_arena_printf(builder->graph->arena, "%s%s", builder->teacher ? "teacher." : "", part);
 }
 
-/* Few columns, whole on every rank: a token's logits are together wherever its stream is. It is
- * trained beside adapters too, as PEFT does. */
+/* Few columns, whole on every rank: a token's logits are together wherever its stream is. */
 static ls_tensor_id build_classes(ls_builder *builder, ls_tensor_id x) {
   const ls_model_config *config = builder->config;
+  builder->module = LS_HEAD_CLASSES;
   const ls_tensor_id weight = ls_builder_weight(builder, "weight", config->classes, config->width,
                                                 LS_TP_REPLICATED, config->initializer_range);
-  builder->graph->parameters.items[builder->graph->parameters.count - 1].trainable = true;
   return ls_graph_linear(builder->graph, x, weight);
 }
 

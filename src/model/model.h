@@ -98,6 +98,9 @@ enum { LS_LAYER_WINDOW = 1, LS_LAYER_NO_ROPE = 2, LS_LAYER_DENSE = 4 };
   X(double, lora_alpha, "alpha of the adapters")                                                   \
   X(bool, lora_rslora, "rslora of the adapters")     /* divided by the root of the rank */         \
   X(int64_t, lora_targets, "products with adapters") /* bits by ls_model_linears */                \
+  /* modules of a head over classes that are trained and kept with adapters, bits: ls_head_module  \
+   */                                                                                              \
+  X(int64_t, lora_modules, "modules_to_save of the adapters")                                      \
   X(ls_precision, blocks, "quantize") /* of weights of a block's products; LS_COMPUTE: not */      \
   /* that the head tells apart, of a text by its last token; 0: the head is of tokens */           \
   X(int64_t, classes, "classes")
@@ -105,6 +108,13 @@ enum { LS_LAYER_WINDOW = 1, LS_LAYER_NO_ROPE = 2, LS_LAYER_DENSE = 4 };
 /* The products of a block that adapters can be beside: by the name that their weights have. */
 enum { LS_MODEL_LINEARS = 7 };
 extern const char *const ls_model_linears[LS_MODEL_LINEARS];
+
+/* What a head over classes is of, besides norms that any head has. */
+typedef enum ls_head_module {
+  LS_HEAD_CLASSES = 1, /* the product that makes logits: "score", "classifier" */
+  LS_HEAD_BEFORE = 2,  /* what stands before it: BERT's pooler, say */
+  LS_HEAD_ALL = LS_HEAD_CLASSES | LS_HEAD_BEFORE,
+} ls_head_module;
 
 /* The part of elements that training drops, from 0 to below 1: of the embedding, of what each
  * attention and each MLP adds to the stream, of attention's probabilities, and of what adapters are

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "data/labelled.h"
+#include "store/adapters.h"
 
 static ls_status refuse(const ls_session *session, const char *key, const char *what,
                         ls_error *error) {
@@ -16,11 +17,6 @@ static bool asks_prompts(const ls_run_file *run) {
 
 static ls_status check_keys(const ls_session *session, ls_error *error) {
   const ls_run_file *run = session->run;
-  if (session->config.lora_rank)
-    return refuse(session, run->lora.rank ? "lora.rank" : "model",
-                  "found adapters with task=classify, beside which a head is not saved yet: leave "
-                  "lora.rank out, and freeze layers with train.freeze",
-                  error);
   if (run->data.documents == LS_RUN_STREAM)
     return refuse(session, "data.documents",
                   "found stream with task=classify, whose texts are documents of their own: give "
@@ -69,7 +65,9 @@ ls_status ls_classes_settle(ls_session *session, ls_error *error) {
                   "found a value without task=classify; expected that too", error);
   if (run->task != LS_RUN_CLASSIFY) return LS_OK;
   LS_TRY(check_keys(session, error));
+  const bool own = config->classes && ls_adapters_has(run->model);
   if (!config->classes) LS_TRY(give_classes(session, error));
+  if (config->lora_rank && !own) LS_TRY(ls_adapters_keep_head(&session->config, error));
   run->classes = (ls_run_classes){config->class_names, config->classes};
   return LS_OK;
 }
