@@ -129,9 +129,10 @@ static void describe_dropout(const ls_session *session) {
   } rates[] = {{"embedding", of->embedding},
                {"branches", of->hidden},
                {"attention", of->attention},
-               {"adapters", session->config.lora_rank ? of->adapter : 0}};
+               {"adapters", session->config.lora_rank ? of->adapter : 0},
+               {"head", session->config.classes ? of->head : 0}};
   const char *text = NULL;
-  for (int i = 0; i < 4; i++)
+  for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
     if (rates[i].rate > 0)
       text = ls_arena_printf(session->arena, "%s %s %g",
                              text ? ls_arena_printf(session->arena, "%s,", text) : "dropout:",

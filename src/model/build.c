@@ -245,15 +245,6 @@ static void name_parts(ls_builder *builder, const char *part) {
       ls_arena_printf(builder->graph->arena, "%s%s", builder->teacher ? "teacher." : "", part);
 }
 
-/* Few columns, whole on every rank: a token's logits are together wherever its stream is. */
-static ls_tensor_id build_classes(ls_builder *builder, ls_tensor_id x) {
-  const ls_model_config *config = builder->config;
-  builder->module = LS_HEAD_CLASSES;
-  const ls_tensor_id weight = ls_builder_weight(builder, "weight", config->classes, config->width,
-                                                LS_TP_REPLICATED, config->initializer_range);
-  return ls_graph_linear(builder->graph, x, weight);
-}
-
 static ls_tensor_id embed(ls_builder *builder) {
   const ls_family *family = builder->family;
   name_parts(builder, "embedding");
@@ -269,13 +260,14 @@ static ls_tensor_id block(ls_builder *builder, ls_tensor_id x) {
 static ls_tensor_id final_norm(ls_builder *builder, ls_tensor_id x) {
   const ls_family *family = builder->family;
   name_parts(builder, "head");
-  return (family->final_norm ? family->final_norm : ls_decoder_final_norm)(builder, x);
+  x = (family->final_norm ? family->final_norm : ls_decoder_final_norm)(builder, x);
+  return builder->config->classes ? ls_builder_pooled(builder, x) : x;
 }
 
 /* Of the normed stream. */
 static ls_tensor_id logits_of(ls_builder *builder, ls_tensor_id x) {
   const ls_model_config *config = builder->config;
-  if (config->classes) return build_classes(builder, x);
+  if (config->classes) return ls_builder_classes(builder, x);
   ls_tensor_id weight = builder->table;
   if (!config->tied)
     weight = ls_builder_weight(builder, "weight", config->vocabulary, config->width,
@@ -305,7 +297,7 @@ static void make_inputs(ls_graph *graph, const ls_builder *builder) {
     graph->remaining = ls_graph_input(graph, "remaining", options->tokens);
   if (builder->config->types > 0) graph->types = ls_graph_input(graph, "types", options->tokens);
   if (dropout->embedding > 0 || dropout->hidden > 0 || dropout->attention > 0 ||
-      dropout->adapter > 0)
+      dropout->adapter > 0 || dropout->head > 0)
     graph->draws = ls_graph_input(graph, "draws", options->tokens);
 }
 
@@ -353,6 +345,7 @@ static ls_graph *build(ls_arena *arena, const ls_model_config *config,
   const bool taught = teacher_config != NULL;
   if (options->mode == LS_MODEL_TRAIN) builder.dropout = config->dropout;
   if (config->lora_rank == 0) builder.dropout.adapter = 0;
+  if (!config->classes) builder.dropout.head = 0;
   graph->tokens = options->tokens;
   graph->turns = options->turns;
   graph->sequence = options->mode == LS_MODEL_DECODE ? options->tokens : options->sequence;
