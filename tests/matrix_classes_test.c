@@ -171,9 +171,77 @@ static void the_proof_sees_other_labels(void **state) {
   ls_arena_destroy(&arena);
 }
 
+/* Nor where what stands before the logits is another function, or a mean of the tokens before. */
+static void the_proof_sees_another_head(void **state) {
+  (void)state;
+  const ls_layout layout = layout_of(&cases[4]);
+  for (int shape = 0; shape < 2; shape++) {
+    ls_arena *arena = ls_arena_create();
+    const ls_model_config config = encoder(arena, shape);
+    const ls_build_options options = {.tokens = SEQUENCES / layout.microbatches * SEQUENCE,
+                                      .sequence = SEQUENCE,
+                                      .documents = true};
+    const ls_op_kind kind = shape ? LS_OP_ATTENTION : LS_OP_SOFTCAP;
+    ls_graph *graph;
+    ls_program *stages[MOST_STAGES];
+    ls_error error = {0};
+    assert_int_equal(ls_model_build(arena, &config, &options, &graph, &error), LS_OK);
+    ls_graph_backward(graph);
+    assert_int_equal(ls_program_compile(graph, &layout, LS_PROGRAM_STEP, stages, &error), LS_OK);
+    if (ls_check(graph, &layout, (const ls_program *const *)stages, NULL, &error) != LS_OK)
+      fail_msg("%s", error.text);
+    int changed = 0;
+    for (int i = 0; i < stages[0]->instructions.count; i++) {
+      ls_instruction *each = &stages[0]->instructions.items[i];
+      if (each->collective != LS_COLLECTIVE_NONE || each->kind != kind) continue;
+      if (shape && each->attributes.softmax_scale != 0) continue; /* a layer's own */
+      if (shape)
+        each->attributes.two_way = 0;
+      else
+        each->attributes.softcap = 2;
+      changed++;
+    }
+    assert_true(changed > 0);
+    assert_int_equal(ls_check(graph, &layout, (const ls_program *const *)stages, NULL, &error),
+                     LS_REFUTED);
+    ls_arena_destroy(&arena);
+  }
+}
+
+/* Of a model with adapters these and the head alone, of an encoder's head each module by its bit.
+ */
+static void the_head_is_trained_beside_adapters(void **state) {
+  (void)state;
+  static const int64_t kept[] = {LS_HEAD_ALL, LS_HEAD_CLASSES, 0};
+  for (size_t k = 0; k < sizeof kept / sizeof *kept; k++) {
+    ls_arena *arena = ls_arena_create();
+    ls_model_config config = encoder(arena, 1);
+    ls_error error = {0};
+    const ls_build_options options = {.tokens = SEQUENCE, .sequence = SEQUENCE};
+    ls_graph *graph;
+    config.lora_rank = 2;
+    config.lora_targets = 1;
+    assert_int_equal(ls_adapters_keep_head(&config, &error), LS_OK);
+    assert_int_equal(config.lora_modules, LS_HEAD_ALL);
+    config.lora_modules = kept[k];
+    assert_int_equal(ls_model_build(arena, &config, &options, &graph, &error), LS_OK);
+    int modules = 0;
+    for (int p = 0; p < graph->parameters.count; p++) {
+      const ls_parameter *about = &graph->parameters.items[p].about;
+      modules |= about->module;
+      assert_int_equal(graph->parameters.items[p].trainable,
+                       about->adapter || (about->module & kept[k]) != 0);
+    }
+    assert_int_equal(modules, LS_HEAD_ALL);
+    ls_arena_destroy(&arena);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_proof_sees_other_labels),
+      cmocka_unit_test(the_proof_sees_another_head),
+      cmocka_unit_test(the_head_is_trained_beside_adapters),
       cmocka_unit_test(every_layout_equals_one_device),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -344,8 +344,8 @@ static ls_status write_companions(exporter *self, ls_error *error) {
   config.blocks = LS_COMPUTE; /* what is written beside it are numbers */
   /* What classes are called stands nowhere else. */
   if (!keeps_adapters(self) || config.classes)
-    LS_TRY(write_text(self, "config.json", ls_model_config_text(self->arena, &config, dtype),
-                      error));
+    LS_TRY(
+        write_text(self, "config.json", ls_model_config_text(self->arena, &config, dtype), error));
   if (keeps_adapters(self)) {
     const char *text;
     LS_TRY(ls_adapters_text(self->arena, &self->config, &text, error));
