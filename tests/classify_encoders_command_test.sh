@@ -96,8 +96,16 @@ run 2 train model=runs/mean/checkpoints/step-4 $keys classes.pooling=last out=ru
 says "classes.pooling: found another than the model's head was trained with"
 run 2 train model=config.json $keys classes.pooling=mean mesh.tp=2 mesh.cp=2 mesh.dp_shard=1 -n 4 out=runs/x
 says "give sequence_parallel=false"
+run 2 train model=config.json $keys classes.pooling=cls out=runs/x
+says "classes.pooling: found cls with a decoder"
 run 2 train model=config.json task=next_token data.text=text.txt classes.pooling=mean out=runs/x
 says "classes.pooling: found a value without task=classify"
+# PEFT alone would leave out the pooler, which the base then must have.
+run 0 export runs/bert-adapted lacking
+rm lacking/config.json
+sed 's/"pooler"/"score"/' lacking/adapter_config.json >one && mv one lacking/adapter_config.json
+run 2 evaluate lacking data.text=pairs.jsonl data.seq_len=32
+says "no tensor bert.pooler.dense.weight"
 sed 's/"mean"/"most"/' modernbert/config.json >one && mv one modernbert/config.json
 run 2 train model=modernbert $keys out=runs/x
 says 'classifier_pooling: found "most"; expected last, cls or mean'

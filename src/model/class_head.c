@@ -64,8 +64,10 @@ ls_tensor_id ls_builder_pooled(ls_builder *builder, ls_tensor_id x) {
 
 ls_tensor_id ls_builder_classes(ls_builder *builder, ls_tensor_id x) {
   builder->module = LS_HEAD_CLASSES;
-  return product(builder, x, "weight", builder->family->classes.bias ? "bias" : NULL,
-                 builder->config->classes);
+  x = product(builder, x, "weight", builder->family->classes.bias ? "bias" : NULL,
+              builder->config->classes);
+  builder->module = 0;
+  return x;
 }
 
 int ls_model_pair_ends(const ls_model_config *config) {

@@ -80,9 +80,20 @@ static ls_status read_dropout(const ls_json_object *json, ls_model_config *confi
                  form->dropout_key, *rate);
 }
 
+/* It is attention over as many heads as the model's own. */
+static ls_status check_mean(const ls_json_object *json, const ls_model_config *config,
+                            ls_error *error) {
+  if (config->pooling != LS_POOLING_MEAN || config->width % config->heads == 0) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: %s: found mean with a width of %lld over %lld heads; expected a multiple of "
+                 "the heads, or last",
+                 json->where, pooling_key, (long long)config->width, (long long)config->heads);
+}
+
 ls_status ls_config_read_classes(ls_arena *arena, const ls_json_object *json,
                                  ls_model_config *config, ls_error *error) {
   LS_TRY(read_pooling(json, config, error));
+  LS_TRY(check_mean(json, config, error));
   LS_TRY(read_dropout(json, config, error));
   if (!ends_with(architecture_of(json->json), ending)) return LS_OK;
   const json_t *id2label = json_object_get(json->json, "id2label");

@@ -58,6 +58,11 @@ static ls_status settle_pooling(ls_session *session, ls_error *error) {
   if (!config->draws_head)
     return refuse(session, "classes.pooling",
                   "found another than the model's head was trained with: leave it out", error);
+  if (pooling == LS_POOLING_FIRST && !ls_model_is_encoder(config))
+    return refuse(session, "classes.pooling",
+                  "found cls with a decoder, whose first token sees none behind it: give last or "
+                  "mean",
+                  error);
   if (pooling == LS_POOLING_MEAN && config->width % config->heads)
     return refuse(session, "classes.pooling",
                   "found mean, with a width that is no multiple of the heads: give last", error);

@@ -94,6 +94,7 @@ static ls_status count_classes(ls_arena *arena, const char *folder, ls_model_con
   const char **names = LS_NEW_ARRAY(arena, const char *, count);
   for (int64_t c = 0; c < count; c++) names[c] = ls_arena_printf(arena, "LABEL_%lld", (long long)c);
   ls_model_set_classes(arena, config, names, count);
+  config->draws_head = false; /* what the folder leaves out the base must have */
   return LS_OK;
 }
 
