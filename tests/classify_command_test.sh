@@ -75,6 +75,46 @@ says "texts told right"
 run 0 check model=config.json $keys mesh.pp=1 mesh.dp_shard=2 -n 2
 says "proved"
 
+# Adapters, with a head beside them: one run and two on other layouts, as PEFT keeps them, merged.
+words="model=runs/base/checkpoints/step-1 lora.rank=2 lora.alpha=8 lora.targets=[q_proj,down_proj]"
+run 0 train $words $keys out=runs/adapted
+says "adapters and head: "
+run 0 train $words $keys mesh.tp=2 -n 2 train.steps=4 out=runs/adapted2
+run 0 train $words $keys mesh.dp_shard=2 zero=3 -n 2 out=runs/adapted2
+says "resuming after step 4"
+same adapted adapted2
+made_adapted=runs/adapted/checkpoints/step-8
+[ ! -e $made_adapted/model.safetensors ] || fail "a checkpoint has the frozen weights"
+run 0 export runs/adapted pefts
+for folder in $made_adapted pefts; do
+  grep -qF '"task_type": "SEQ_CLS"' $folder/adapter_config.json || fail "$(cat $folder/adapter_config.json)"
+  tr -d ' \n' <$folder/adapter_config.json | grep -qF '"modules_to_save":["score"]' || fail "$(cat $folder/adapter_config.json)"
+  grep -aqF '"base_model.model.score.weight"' $folder/adapter_model.safetensors || fail "$folder: no head"
+  ! grep -aqF '"base_model.model.score.lora' $folder/adapter_model.safetensors || fail "$folder: adapters of the head"
+done
+run 0 export runs/adapted merged --merge
+grep -aqF '"score.weight"' merged/model.safetensors || fail "merged: no score.weight"
+! grep -aqF lm_head merged/model.safetensors || fail "merged: the head of tokens is still there"
+rm -f told
+for folder in runs/adapted pefts merged "merged mesh.tp=2 -n 2" "pefts mesh.dp_shard=2 -n 2"; do
+  run 0 evaluate $folder data.text=reviews.jsonl data.seq_len=32 dtype=fp64 --json
+  sed 's/.*"loss": *\([^,]*\),.*"accuracy": *\([^,]*\),.*/\1 \2/' output >>told
+done
+awk 'NR == 1 { a = $1; b = $2 } ($1 - a) ^ 2 > 1e-18 || $2 != b || !($1 > 0) { exit 1 }' told || fail "evaluated: $(cat told)"
+# Adapters go on with their head; beside a classifier its own is the beginning.
+run 0 train model=pefts $keys train.steps=1 out=runs/adapted_on
+says "adapters and head: "
+run 0 train model=merged $keys train.steps=1 lora.rank=2 out=runs/beside
+run 0 export runs/beside beside --merge
+# A folder as PEFT leaves it, without a config.json of its own.
+rm pefts/config.json
+sed 's/"bad"/0/; s/"fair"/1/; s/"good"/2/' reviews.jsonl >plain.jsonl
+run 0 evaluate pefts data.text=plain.jsonl data.seq_len=32 dtype=fp64 --json
+says '"accuracy"'
+sed 's/"score"/"norm"/' pefts/adapter_config.json >one && mv one pefts/adapter_config.json
+run 2 evaluate pefts data.text=numbers.jsonl data.seq_len=32
+says "modules_to_save: found norm; expected modules of the head over classes, score"
+
 refused() { # WORDS of the message, keys...
   words=$1
   shift
@@ -95,7 +135,6 @@ refused "empty.jsonl" data.text=empty.jsonl
 refused "text.txt: found a plain text" data.text=text.txt
 refused "data.documents: found stream with task=classify" data.documents=stream
 refused "data.loss_on" data.loss_on=all
-refused "with task=classify, beside which a head is not saved yet" model=runs/base/checkpoints/step-1 lora.rank=2
 refused "data.label_key: found a value without task=classify" task=next_token data.label_key=stars
 refused "has a head over classes and writes no tokens" model=$made task=dpo
 run 2 evaluate runs/base/checkpoints/step-1 task=classify data.text=reviews.jsonl

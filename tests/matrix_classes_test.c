@@ -1,7 +1,10 @@
 /* A head over classes of texts: under every strategy the training equals that of one device, in
- * fp64, with texts side by side in masked sequences; a program whose
- * loss reads other labels is not proved. What the loss is, is held to PyTorch's in
- * classes_trace_slow_test.c. */
+ * fp64, with texts side by side in masked sequences, beside adapters, told by a mean, and with the
+ * heads of encoders; a program whose loss reads other labels, or whose head is another function, is
+ * not proved. What the loss is, is held to PyTorch's in classes_trace_slow_test.c. */
+#include <string.h>
+
+#include "store/adapters.h"
 #include "support/layouts.h"
 #include "support/program_faults.h"
 
@@ -14,8 +17,52 @@ static ls_model_config config_of(ls_arena *arena, int shape) {
   return config;
 }
 
+/* The same with adapters, of two products, beside which the head is trained. */
+static ls_model_config adapted(ls_arena *arena, int shape) {
+  ls_model_config config = config_of(arena, shape);
+  ls_error error = {0};
+  config.lora_rank = 3;
+  config.lora_alpha = 5;
+  config.lora_targets = 1 | 32; /* query, up */
+  if (ls_adapters_keep_head(&config, &error) != LS_OK) fail_msg("%s", error.text);
+  assert_int_equal(config.lora_modules, LS_HEAD_CLASSES);
+  return config;
+}
+
+/* Told by the mean of their tokens. */
+static ls_model_config meant(ls_arena *arena, int shape) {
+  ls_model_config config = config_of(arena, shape);
+  ls_model_set_pooling(arena, &config, LS_POOLING_MEAN);
+  return config;
+}
+
+/* Heads with a product before theirs: with dropout before both, after a mean, and of ReLU. */
+static ls_model_config encoder(ls_arena *arena, int shape) {
+#define ENCODER(type, width, more)                                                 \
+  {                                                                                \
+    type, "{\"model_type\": \"" type                                               \
+          "\", \"vocab_size\": 37, \"max_position_embeddings\": 16, " width        \
+          ": 24, \"num_hidden_layers\": 2, \"num_attention_heads\": 6, " more      \
+          "\"architectures\": [\"ForSequenceClassification\"], \"num_labels\": 3}" \
+  }
+  static const ls_test_shape encoders[] = {
+      ENCODER("roberta", "\"hidden_size\"",
+              "\"intermediate_size\": 23, \"type_vocab_size\": 1, \"hidden_dropout_prob\": 0, "
+              "\"attention_probs_dropout_prob\": 0, \"classifier_dropout\": 0.2, "),
+      ENCODER(
+          "modernbert", "\"hidden_size\"",
+          "\"intermediate_size\": 23, \"local_attention\": 4, \"classifier_pooling\": \"mean\", "),
+      ENCODER("distilbert", "\"dim\"",
+              "\"hidden_dim\": 23, \"dropout\": 0, \"attention_dropout\": 0, "
+              "\"seq_classif_dropout\": 0.1, ")};
+  return ls_test_shape_config(arena, &encoders[shape]);
+}
+
+static ls_model_config (*const forms[])(ls_arena *arena, int shape) = {config_of, adapted, meant,
+                                                                       encoder};
+
 /* By shape. */
-enum { MOST_ROWS = 6, ROWS = 11 };
+enum { MOST_ROWS = 6, ROWS = 11, FORMS = sizeof forms / sizeof *forms };
 static const struct {
   int count;
   ls_layout rows[MOST_ROWS];
@@ -46,18 +93,23 @@ static ls_experiment experiment_of(const ls_model_config *config) {
                          .steps = 2};
 }
 
+/* A mean is of tokens that a rank of cp has alone: with sequence parallelism it is refused. */
 static void every_layout_equals_one_device(void **state) {
   (void)state;
   ls_test_tally tally = {0};
-  for (int shape = 0; shape < LS_TEST_SHAPES; shape++) {
+  for (int each = 0; each < FORMS * LS_TEST_SHAPES; each++) {
+    const int shape = each % LS_TEST_SHAPES, form = each / LS_TEST_SHAPES;
     ls_arena *arena = ls_arena_create();
-    const ls_model_config config = config_of(arena, shape);
+    const ls_model_config config = forms[form](arena, shape);
     const ls_experiment experiment = experiment_of(&config);
-    ls_test_equal_layouts(&tally, &experiment, layouts[shape].rows, layouts[shape].count,
-                          ls_test_shapes[shape].name);
+    ls_layout rows[MOST_ROWS];
+    memcpy(rows, layouts[shape].rows, sizeof rows);
+    for (int r = 0; r < layouts[shape].count; r++)
+      rows[r].sequence_parallel &= config.pooling != LS_POOLING_MEAN || rows[r].cp < 2;
+    ls_test_equal_layouts(&tally, &experiment, rows, layouts[shape].count, config.family);
     ls_arena_destroy(&arena);
   }
-  LS_TEST_EXPECT(&tally, ROWS, 0);
+  LS_TEST_EXPECT(&tally, FORMS * ROWS, 0);
 }
 
 static bool classes_of_another_input(ls_program *program) {
@@ -66,21 +118,78 @@ static bool classes_of_another_input(ls_program *program) {
   return loss;
 }
 
-static void the_proof_sees_other_labels(void **state) {
+static bool another_function(ls_program *program) {
+  ls_instruction *tanh = ls_test_find(program, LS_OP_SOFTCAP, 0);
+  if (tanh) tanh->attributes.softcap = 2;
+  return tanh;
+}
+
+/* Of attention that has no scores, which is the mean. */
+static bool mean_of_tokens_before(ls_program *program) {
+  bool changed = false;
+  for (int which = 0;; which++) {
+    ls_instruction *each = ls_test_find(program, LS_OP_ATTENTION, which);
+    if (!each) return changed;
+    if (each->attributes.softmax_scale != 0) continue;
+    each->attributes.two_way = 0;
+    changed = true;
+  }
+}
+
+static void the_proof_sees_faults(void **state) {
   (void)state;
-  static const ls_test_fault fault = {"classes of another input", classes_of_another_input, NULL,
-                                      false};
-  ls_arena *arena = ls_arena_create();
-  const ls_model_config config = config_of(arena, 1);
-  const ls_experiment experiment = experiment_of(&config);
+  static const struct {
+    ls_model_config (*form)(ls_arena *arena, int shape);
+    int shape;
+    ls_test_fault fault;
+  } cases[] = {
+      {config_of, 1, {"classes of another input", classes_of_another_input, NULL, false}},
+      {encoder, 0, {"another function", another_function, NULL, false}},
+      {encoder, 1, {"a mean of the tokens before", mean_of_tokens_before, NULL, false}},
+  };
   const ls_layout layout = ls_test_layout_of(&layouts[1].rows[1]);
-  ls_test_refute(&experiment, &layout, &fault, 1);
-  ls_arena_destroy(&arena);
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    ls_arena *arena = ls_arena_create();
+    const ls_model_config config = cases[c].form(arena, cases[c].shape);
+    const ls_experiment experiment = experiment_of(&config);
+    ls_test_refute(&experiment, &layout, &cases[c].fault, 1);
+    ls_arena_destroy(&arena);
+  }
+}
+
+/* Of a model with adapters these and the head alone, of an encoder's head each module by its bit.
+ */
+static void the_head_is_trained_beside_adapters(void **state) {
+  (void)state;
+  static const int64_t kept[] = {LS_HEAD_ALL, LS_HEAD_CLASSES, 0};
+  for (size_t k = 0; k < sizeof kept / sizeof *kept; k++) {
+    ls_arena *arena = ls_arena_create();
+    ls_model_config config = encoder(arena, 1);
+    ls_error error = {0};
+    const ls_build_options options = {.tokens = SEQUENCE, .sequence = SEQUENCE};
+    ls_graph *graph;
+    config.lora_rank = 2;
+    config.lora_targets = 1;
+    assert_int_equal(ls_adapters_keep_head(&config, &error), LS_OK);
+    assert_int_equal(config.lora_modules, LS_HEAD_ALL);
+    config.lora_modules = kept[k];
+    assert_int_equal(ls_model_build(arena, &config, &options, &graph, &error), LS_OK);
+    int modules = 0;
+    for (int p = 0; p < graph->parameters.count; p++) {
+      const ls_parameter *about = &graph->parameters.items[p].about;
+      modules |= about->module;
+      assert_int_equal(graph->parameters.items[p].trainable,
+                       about->adapter || (about->module & kept[k]) != 0);
+    }
+    assert_int_equal(modules, LS_HEAD_ALL);
+    ls_arena_destroy(&arena);
+  }
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_proof_sees_other_labels),
+      cmocka_unit_test(the_proof_sees_faults),
+      cmocka_unit_test(the_head_is_trained_beside_adapters),
       cmocka_unit_test(every_layout_equals_one_device),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

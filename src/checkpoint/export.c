@@ -259,6 +259,33 @@ static ls_status check_quantised(const exporter *self, ls_error *error) {
   return LS_OK;
 }
 
+static bool is_module(const ls_stored_layout *layout) {
+  return layout->module && layout->adapter;
+}
+
+/* Not what no model has, nor where adapters are merged a head that they came with another for. */
+static bool is_written(const exporter *self, const ls_stored_tensor *tensor) {
+  const ls_stored_layout *layout = layout_of(self, tensor);
+  if (!self->adapters) return layout || !ls_weight_ignored(&self->plan, tensor->name);
+  if (self->config.classes) return layout && !layout->adapter;
+  return !ls_weight_ignored(&self->plan, tensor->name);
+}
+
+/* Modules that were trained beside adapters, under the names that they have without these. */
+static ls_status list_modules(exporter *self, ls_error *error) {
+  for (int t = 0; t < self->plan.count; t++) {
+    const ls_stored_layout *layout = &self->plan.tensors[t];
+    if (!is_module(layout)) continue;
+    const ls_stored_tensor *found = ls_safetensors_find(self->adapters, layout->name);
+    LS_ASSERT(found);
+    ls_stored_tensor *like = LS_NEW(self->arena, ls_stored_tensor);
+    *like = *found;
+    like->name = layout->name + strlen(LS_ADAPTERS_PREFIX);
+    LS_TRY(add_tensor(self, like, found, error));
+  }
+  return LS_OK;
+}
+
 static ls_status list_tensors(exporter *self, ls_error *error) {
   bool complete = false;
   if (self->model) LS_TRY(list_by_names(self, &complete, error));
@@ -271,9 +298,9 @@ static ls_status list_tensors(exporter *self, ls_error *error) {
   self->tensors.count = 0;
   for (int i = 0; i < ls_safetensors_count(self->stored); i++) {
     const ls_stored_tensor *each = ls_safetensors_at(self->stored, i);
-    if (!ls_weight_ignored(&self->plan, each->name)) LS_TRY(add_tensor(self, each, each, error));
+    if (is_written(self, each)) LS_TRY(add_tensor(self, each, each, error));
   }
-  return LS_OK;
+  return self->adapters ? list_modules(self, error) : LS_OK;
 }
 
 /* Adapters are merged into what they were trained beside: of weights that the run has quantised,
@@ -459,12 +486,20 @@ static const char *config_text(exporter *self) {
   return ls_model_config_quantised(self->arena, &self->written, dtype, others, count);
 }
 
-static ls_status write_companions(exporter *self, ls_error *error) {
-  const char *name = keeps_adapters(self) ? "adapter_config.json" : "config.json";
-  const char *text = config_text(self);
-  if (keeps_adapters(self)) LS_TRY(ls_adapters_text(self->arena, &self->config, &text, error));
-  LS_TRY(ls_file_write(path_in(self, self->aside, name), text, strlen(text), error));
+static ls_status write_text(exporter *self, const char *name, const char *text, ls_error *error) {
   self->report->files++;
+  return ls_file_write(path_in(self, self->aside, name), text, strlen(text), error);
+}
+
+static ls_status write_companions(exporter *self, ls_error *error) {
+  /* What classes are called stands nowhere else. */
+  if (!keeps_adapters(self) || self->config.classes)
+    LS_TRY(write_text(self, "config.json", config_text(self), error));
+  if (keeps_adapters(self)) {
+    const char *text;
+    LS_TRY(ls_adapters_text(self->arena, &self->config, &text, error));
+    LS_TRY(write_text(self, "adapter_config.json", text, error));
+  }
   LS_TRY(
       copy_files(self, tokenizer_files, sizeof tokenizer_files / sizeof *tokenizer_files, error));
   return copy_files(self, other_files, sizeof other_files / sizeof *other_files, error);

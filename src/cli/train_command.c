@@ -129,9 +129,10 @@ static void describe_dropout(const ls_session *session) {
   } rates[] = {{"embedding", of->embedding},
                {"branches", of->hidden},
                {"attention", of->attention},
-               {"adapters", session->config.lora_rank ? of->adapter : 0}};
+               {"adapters", session->config.lora_rank ? of->adapter : 0},
+               {"head", session->config.classes ? of->head : 0}};
   const char *text = NULL;
-  for (int i = 0; i < 4; i++)
+  for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
     if (rates[i].rate > 0)
       text = ls_arena_printf(session->arena, "%s %s %g",
                              text ? ls_arena_printf(session->arena, "%s,", text) : "dropout:",
@@ -165,7 +166,8 @@ static void describe(const ls_session *session, const ls_dataset *dataset,
   if (teacher) fprintf(stderr, "%s\n", teacher);
   const ls_model_config *config = &session->config;
   if (config->lora_rank)
-    fprintf(stderr, "adapters: %.2f M parameters of rank %lld, which count %g times\n",
+    fprintf(stderr, "adapters%s: %.2f M parameters of rank %lld, which count %g times\n",
+            config->lora_modules ? " and head" : "",
             (double)(ls_model_parameters(config) - frozen) / 1e6, (long long)config->lora_rank,
             ls_model_lora_scale(config));
   describe_dropout(session);

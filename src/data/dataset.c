@@ -201,6 +201,18 @@ static ls_status make_masking(const opening *self, ls_order *order, ls_error *er
   return LS_OK;
 }
 
+/* The token that a text ends with, where the second of two is told by it. */
+static ls_status find_separator(const opening *self, ls_order *order, ls_error *error) {
+  const ls_tokenizer *tokenizer = self->options.tokenizer;
+  if (!self->dataset->labelled || !self->run->classes.pair_types) return LS_OK;
+  ls_ids ids = {0};
+  const ls_status status = ls_tokenizer_append(tokenizer, "", 0, LS_TOKENS_SPECIAL, &ids, error);
+  order->typed = status == LS_OK && ids.count > 0;
+  if (order->typed) order->separator = ids.items[ids.count - 1];
+  ls_ids_free(&ids);
+  return status;
+}
+
 static ls_status prepare_parts(const opening *self, ls_error *error) {
   const ls_run_data *data = &self->run->data;
   ls_dataset *made = self->dataset;
@@ -212,6 +224,7 @@ static ls_status prepare_parts(const opening *self, ls_error *error) {
                     .masked = masked,
                     .seed = (uint64_t)data->seed};
   LS_TRY(make_masking(self, &order, error));
+  LS_TRY(find_separator(self, &order, error));
   made->training = made->evaluation = order;
   made->training.shuffled = true;
   made->training.mix = LS_NEW_ARRAY(self->arena, ls_mix, made->text_count);
@@ -282,7 +295,8 @@ static ls_status open_labelled(opening *self, ls_error *error) {
   const ls_run_file *run = self->run;
   const ls_tokenizer *tokenizer = self->options.tokenizer;
   ls_labelled *labelled = LS_NEW(self->arena, ls_labelled);
-  *labelled = (ls_labelled){tokenizer, run->data.label_key, run->classes.names, run->classes.count};
+  *labelled = (ls_labelled){tokenizer, run->data.label_key, run->classes.names, run->classes.count,
+                            run->classes.pair_ends};
   self->options.labelled = labelled;
   self->dataset->labelled = self->dataset->chats = true;
   if (labelled->count <= tokenizer->vocabulary) return LS_OK;
@@ -326,7 +340,7 @@ static ls_status pack(const opening *self, ls_error *error) {
       const bool cut = data->too_long == LS_RUN_TOO_LONG_CUT;
       if (made->labelled) {
         LS_TRY(ls_packing_make_labelled(self->arena, &each->part, data->seq_len, cut,
-                                        &each->packing, error));
+                                        self->run->classes.first, &each->packing, error));
         continue;
       }
       LS_TRY(ls_packing_make(self->arena, &each->part, data->seq_len, cut, &each->packing, error));

@@ -100,6 +100,8 @@ ls_status ls_labelled_class(const ls_labelled *labelled, const json_t *json, int
 uint64_t ls_labelled_fingerprint(const ls_labelled *labelled) {
   uint64_t hash = ls_random_stream("texts with classes");
   hash = ls_fingerprint_bytes(hash, labelled->label_key, strlen(labelled->label_key));
+  if (labelled->pair_ends)
+    hash = ls_fingerprint_bytes(hash, &labelled->pair_ends, sizeof labelled->pair_ends);
   for (int64_t c = 0; c < labelled->count; c++)
     hash = ls_fingerprint_bytes(hash, labelled->names[c], strlen(labelled->names[c]));
   return hash;
@@ -131,10 +133,14 @@ ls_status ls_labelled_encode(const ls_labelled *labelled, const json_t *json, co
   const int64_t before = marked->count;
   int32_t number;
   LS_TRY(ls_labelled_class(labelled, json, &number, error));
-  const unsigned first = LS_TOKENS_SPECIAL | (has_pair(json) ? LS_TOKENS_MORE : 0);
+  const int ends = labelled->pair_ends;
+  const bool pair = has_pair(json);
+  const unsigned first = LS_TOKENS_SPECIAL | (pair && !ends ? LS_TOKENS_MORE : 0);
+  const unsigned second = LS_TOKENS_SPECIAL | (ends ? LS_TOKENS_CONTINUE : 0);
   ls_status status = append_text(labelled, json, text_key, false, first, marked, error);
-  if (status == LS_OK)
-    status = append_text(labelled, json, pair_key, true, LS_TOKENS_SPECIAL, marked, error);
+  for (int e = 1; status == LS_OK && pair && e < ends && marked->count > before; e++)
+    ls_ids_push(marked, marked->items[marked->count - 1]);
+  if (status == LS_OK) status = append_text(labelled, json, pair_key, true, second, marked, error);
   if (status == LS_OK && marked->count == before)
     status = ls_fail(error, LS_INPUT, "\"%s\": the tokenizer makes no tokens of it", text_key);
   for (int64_t i = before; i < marked->count; i++) marked->items[i] *= 2;

@@ -5,7 +5,7 @@
  *   LS_TRY(ls_labelled_encode(&labelled, json, "text", &ids, error));
  *
  * {"text": "...", "label": "good"}, or the class's number; a "text_pair" behind the text follows as
- * a text of its own. Thread-safe: no state. */
+ * a text of its own, or behind so many of the text's end tokens. Thread-safe: no state. */
 #ifndef LS_DATA_LABELLED_H
 #define LS_DATA_LABELLED_H
 
@@ -20,6 +20,7 @@ typedef struct ls_labelled {
   const char *label_key;
   const char *const *names; /* [count] of the classes */
   int64_t count;
+  int pair_ends; /* end tokens between two texts; 0: the second begins as it does alone */
 } ls_labelled;
 
 /* Of all that decides which ids there are, beside the tokenizer. */

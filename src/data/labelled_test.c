@@ -11,6 +11,7 @@
 
 #include "data/dataset.h"
 #include "support/test_folder.h"
+#include "tokenizer/token_buffer.h"
 
 static ls_error error;
 
@@ -32,7 +33,7 @@ static ls_run_file *run_of(const char *data) {
 static ls_status open_run(const char *data, ls_dataset **dataset) {
   static const char *const names[] = {"bad", "fair", "good"};
   ls_run_file *run = run_of(data);
-  run->classes = (ls_run_classes){names, 3};
+  run->classes = (ls_run_classes){.names = names, .count = 3};
   return ls_dataset_open(arena, run, ls_tokenizer_bytes(), in_folder("cache"), NULL, NULL, dataset,
                          &error);
 }
@@ -115,7 +116,7 @@ static void other_classes_are_other_data(void **state) {
     ls_dataset *dataset;
     ls_run_file *run = run_of(ls_arena_printf(arena, "text: %s, seq_len: 6", path));
     char text[3][64];
-    run->classes = (ls_run_classes){names[n], 2};
+    run->classes = (ls_run_classes){.names = names[n], .count = 2};
     assert_int_equal(ls_dataset_open(arena, run, ls_tokenizer_bytes(), in_folder("cache"), NULL,
                                      NULL, &dataset, &error),
                      LS_OK);
@@ -125,6 +126,50 @@ static void other_classes_are_other_data(void **state) {
     ls_dataset_close(dataset);
   }
   assert_string_not_equal(prints[0], prints[1]);
+}
+
+/* [CLS] a b [SEP] c [SEP], with another type from c on, or two [SEP]; the class is asked at [CLS].
+ */
+static void pairs_are_as_encoders_have_them(void **state) {
+  (void)state;
+  static const char *const names[] = {"no", "yes"};
+  const ls_tokenizer *tokenizer;
+  const char *path = file("pairs.jsonl",
+                          "{\"text\": \"the first\", \"text_pair\": \"second\", "
+                          "\"label\": \"yes\"}\n");
+  if (ls_tokenizer_open("tests/data/tokenizers/word-piece", NULL, &tokenizer, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  for (int ends = 1; ends <= 2; ends++) {
+    ls_dataset *dataset;
+    ls_ids ids = {0};
+    int32_t row[4][32];
+    const ls_batch batch = {row[0], row[1], row[2], NULL, row[3]};
+    ls_run_file *run = run_of(ls_arena_printf(arena, "text: %s, seq_len: 32", path));
+    run->classes = (ls_run_classes){
+        .names = names, .count = 2, .first = true, .pair_ends = ends, .pair_types = ends == 1};
+    memset(row, 0, sizeof row);
+    if (ls_dataset_open(arena, run, tokenizer, in_folder("cache"), NULL, NULL, &dataset, &error) !=
+        LS_OK)
+      fail_msg("%s", error.text);
+    assert_int_equal(ls_batch_fill(&dataset->training, 0, 0, 1, &batch, &error), LS_OK);
+    const unsigned whole = LS_TOKENS_SPECIAL;
+    assert_int_equal(ls_tokenizer_append(tokenizer, "the first", 9, whole, &ids, &error), LS_OK);
+    const int64_t first = ids.count;
+    if (ends == 2) ls_ids_push(&ids, ids.items[first - 1]);
+    const int64_t begin = ids.count;
+    assert_int_equal(ls_tokenizer_append(tokenizer, "second", 6, whole, &ids, &error), LS_OK);
+    memmove(ids.items + begin, ids.items + begin + 1,
+            sizeof *ids.items * (size_t)(ids.count - begin - 1)); /* its [CLS] */
+    ids.count--;
+    for (int64_t t = 0; t < 32; t++) {
+      assert_int_equal(row[0][t], t < ids.count ? ids.items[t] : 0);
+      assert_int_equal(row[1][t], t == 0 ? 1 : LS_NO_LABEL);
+      assert_int_equal(row[3][t], ends == 1 && t >= first && t < ids.count);
+    }
+    ls_ids_free(&ids);
+    ls_dataset_close(dataset);
+  }
+  ls_tokenizer_close(&tokenizer);
 }
 
 static void classes_come_from_the_labels(void **state) {
@@ -204,6 +249,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(a_class_lies_at_its_texts_last_token, set_up, tear_down),
       cmocka_unit_test_setup_teardown(long_texts_are_dropped_or_cut, set_up, tear_down),
       cmocka_unit_test_setup_teardown(other_classes_are_other_data, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(pairs_are_as_encoders_have_them, set_up, tear_down),
       cmocka_unit_test_setup_teardown(classes_come_from_the_labels, set_up, tear_down),
       cmocka_unit_test_setup_teardown(what_is_wrong_is_named, set_up, tear_down),
   };

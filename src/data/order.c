@@ -157,6 +157,14 @@ static ls_status fill_document(const ls_order *order, const ls_corpus *corpus, i
   return LS_OK;
 }
 
+static void fill_types(const ls_order *order, int64_t count, int64_t at, const ls_batch *row) {
+  bool second = false;
+  for (int64_t t = at; row->types && order->typed && t < at + count; t++) {
+    row->types[t] = second;
+    second = second || row->ids[t] == order->separator;
+  }
+}
+
 /* A row of whole examples. What is left of it is a document of its own that is asked for nothing.
  */
 static ls_status fill_packed(const ls_order *order, const ls_mix *mix, int64_t sequence,
@@ -170,8 +178,10 @@ static ls_status fill_packed(const ls_order *order, const ls_mix *mix, int64_t s
     const double *reference = mix->reference ? mix->reference + 2 * p : NULL;
     const int64_t own = piece->chosen ? piece->chosen : piece->count;
     LS_TRY(fill_document(order, corpus, piece->first, own, reference, at, row, error));
+    fill_types(order, own, at, row);
+    const int64_t asked = at + (packing->first ? 0 : own - 1);
     if (piece->label)
-      LS_TRY(ls_corpus_copy_labels(corpus, piece->label, 1, row->labels + at + own - 1, error));
+      LS_TRY(ls_corpus_copy_labels(corpus, piece->label, 1, row->labels + asked, error));
     if (piece->chosen)
       LS_TRY(fill_document(order, corpus, piece->first + own, piece->count - own,
                            reference ? reference + 1 : NULL, at + own, row, error));
@@ -250,7 +260,8 @@ ls_status ls_batch_fill(const ls_order *order, int64_t step, int64_t first_row, 
     const int64_t begin = r * order->seq_len;
     const ls_batch row = {batch->ids + begin, batch->labels + begin,
                           batch->positions ? batch->positions + begin : NULL,
-                          batch->reference ? batch->reference + begin : NULL, NULL};
+                          batch->reference ? batch->reference + begin : NULL,
+                          batch->types ? batch->types + begin : NULL};
     LS_TRY(fill_row(order, step * order->batch + first_row + r, &row, error));
   }
   return LS_OK;

@@ -54,7 +54,9 @@ typedef struct ls_order {
   int64_t period;            /* samples; all shares together */
   bool shuffled;             /* else in the texts' order, once */
   const ls_masking *masking; /* labels are of what it masks; NULL: of the next token */
-  bool masked;               /* positions begin anew and labels end with each document */
+  bool typed; /* of texts with a class: tokens behind a text's first `separator` are of type 1 */
+  int32_t separator;
+  bool masked; /* positions begin anew and labels end with each document */
   uint64_t seed;
 } ls_order;
 

@@ -221,7 +221,10 @@ ls_status ls_packing_make_pairs(ls_arena *arena, const ls_text_part *part, int64
 }
 
 ls_status ls_packing_make_labelled(ls_arena *arena, const ls_text_part *part, int64_t seq_len,
-                                   bool cut, const ls_packing **packing, ls_error *error) {
+                                   bool cut, bool first, const ls_packing **packing,
+                                   ls_error *error) {
   packer self = {.arena = arena, .part = part, .seq_len = seq_len, .cut = cut};
-  return make(&self, true, packing, error);
+  LS_TRY(make(&self, true, packing, error));
+  self.made->first = first;
+  return LS_OK;
 }

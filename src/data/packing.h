@@ -27,6 +27,7 @@ typedef struct ls_packing {
   int64_t tokens, trained;
   int64_t dropped, cut; /* too long */
   bool labelled;        /* texts with a class */
+  bool first;           /* which is asked of their first token, not the last */
   int64_t unasked;      /* left out: what is trained of them was cut off */
 } ls_packing;
 
@@ -42,9 +43,10 @@ LS_CHECKED ls_status ls_packing_make_pairs(ls_arena *arena, const ls_text_part *
                                            int64_t seq_len, int64_t longest,
                                            const ls_packing **packing, ls_error *error);
 
-/* The same of texts with a class, which is the last token of each document and takes no room. */
+/* The same of texts with a class, which is the last token of each document and takes no room.
+ * `first`: it is asked of the text's first token. */
 LS_CHECKED ls_status ls_packing_make_labelled(ls_arena *arena, const ls_text_part *part,
-                                              int64_t seq_len, bool cut, const ls_packing **packing,
-                                              ls_error *error);
+                                              int64_t seq_len, bool cut, bool first,
+                                              const ls_packing **packing, ls_error *error);
 
 #endif

@@ -222,7 +222,9 @@ static void tokenize_batch(pass *self, const ls_text_batch *batch) {
 static bool put_text(pass *self, int32_t *ids, int64_t count) {
   int32_t begin = ls_tokenizer_begin(self->file->options->tokenizer);
   const bool begins = count > 0 && self->header.count == self->open.first;
-  if (begin >= 0 && begins && !self->file->options->chat && !put_ids(self, &begin, 1)) return false;
+  if (begin >= 0 && begins && !ls_corpus_is_marked(self->file->options) &&
+      !put_ids(self, &begin, 1))
+    return false;
   return put_ids(self, ids, count);
 }
 

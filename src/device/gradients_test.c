@@ -58,29 +58,30 @@ static int64_t label_size(const subject *s, char label) {
 /* Windows, caps and slopes of attention, each in some rounds. */
 static ls_attributes attributes_of(const subject *s) {
   const bool gelu = s->kind == LS_OP_GELU;
-  return (ls_attributes){.sequence = draw(s, 'T', 1, 5),
-                         .head_dim = 2 * draw(s, 'd', 1, 3),
-                         .kv_heads = draw(s, 'g', 1, 2),
-                         .heads = draw(s, 'g', 1, 2) * draw(s, 'r', 1, 3),
-                         .columns = draw(s, 'c', 4, 9),
-                         .rope_neighbours = s->seed / 2 % 2,
-                         .experts = draw(s, 'x', 3, 5),
-                         .renormalise = s->seed % 2,
-                         .sigmoid = s->seed / 4 % 2,
-                         .groups = s->seed / 8 % 2 ? draw(s, 'x', 3, 5) : 0,
-                         .top_groups = 3,
-                         .z_scale = 0.3,
-                         .window = s->seed / 6 % 3 == 0 ? draw(s, 'w', 1, 6) : 0,
-                         .softcap = s->kind == LS_OP_SOFTCAP || s->seed / 2 % 3 == 0 ? 1.5 : 0,
-                         .alibi = s->seed / 18 % 3 == 0 ? 0.5 : 0,
-                         .epsilon = 1e-5,
-                         .weight_offset = s->seed % 3 == 0,
-                         .dropout = 0.3,
-                         .site = 1 + (int64_t)(s->seed % 5),
-                         .softmax_scale = 0.7,
-                         .scale = s->seed % 2 ? 1.75 : 0,
-                         .activation = gelu ? (s->seed % 2 ? LS_GELU_TANH : LS_GELU_ERF)
-                                            : (ls_activation)(s->seed % LS_ACTIVATION_COUNT)};
+  return (ls_attributes){
+      .sequence = draw(s, 'T', 1, 5),
+      .head_dim = 2 * draw(s, 'd', 1, 3),
+      .kv_heads = draw(s, 'g', 1, 2),
+      .heads = draw(s, 'g', 1, 2) * draw(s, 'r', 1, 3),
+      .columns = draw(s, 'c', 4, 9),
+      .rope_neighbours = s->seed / 2 % 2,
+      .experts = draw(s, 'x', 3, 5),
+      .renormalise = s->seed % 2,
+      .sigmoid = s->seed / 4 % 2,
+      .groups = s->seed / 8 % 2 ? draw(s, 'x', 3, 5) : 0,
+      .top_groups = 3,
+      .z_scale = 0.3,
+      .window = s->seed / 6 % 3 == 0 ? draw(s, 'w', 1, 6) : 0,
+      .softcap = s->kind == LS_OP_SOFTCAP || s->seed / 2 % 3 == 0 ? 1.5 : 0,
+      .alibi = s->seed / 18 % 3 == 0 ? 0.5 : 0,
+      .epsilon = 1e-5,
+      .weight_offset = s->seed % 3 == 0,
+      .dropout = 0.3,
+      .site = 1 + (int64_t)(s->seed % 5),
+      .softmax_scale = 0.7,
+      .scale = s->seed % 2 ? 1.75 : 0,
+      .activation = gelu ? (ls_activation)(1 + s->seed % (LS_ACTIVATION_COUNT - 1))
+                         : (ls_activation)(s->seed % LS_ACTIVATION_COUNT)};
 }
 
 static ls_tensor_id parameter(subject *s, const char *name, int64_t rows, int64_t columns) {

@@ -8,8 +8,8 @@
 
 /* gelu_tanh is the approximation that Hugging Face calls gelu_new too. A new activation is a value
  * here, not an op: gelu takes it alone, swiglu with a gate. */
-typedef enum ls_activation { LS_SILU = 0, LS_GELU_TANH, LS_GELU_ERF } ls_activation;
-enum { LS_ACTIVATION_COUNT = LS_GELU_ERF + 1 };
+typedef enum ls_activation { LS_SILU = 0, LS_GELU_TANH, LS_GELU_ERF, LS_RELU } ls_activation;
+enum { LS_ACTIVATION_COUNT = LS_RELU + 1 };
 
 /* type, name. Zero where it means nothing, or asks for nothing. */
 #define LS_ATTRIBUTES(X)                                                                          \

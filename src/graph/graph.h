@@ -52,6 +52,7 @@ typedef struct ls_parameter {
   ls_init init;
   double deviation; /* of LS_INIT_NORMAL; the bound of LS_INIT_UNIFORM, on both sides of 0 */
   bool adapter;     /* of another parameter, which it is beside */
+  int module;       /* of a head over classes: that it is of (ls_head_module); else 0 */
   bool teacher;     /* of a model beside the one that is trained: it is called "teacher.NAME" */
   /* LS_COMPUTE, or that of blocks: then dims count these, and it is never trainable. */
   ls_precision precision;

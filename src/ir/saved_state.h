@@ -33,6 +33,7 @@ typedef struct ls_stored_layout {
   int64_t dims[2]; /* in the file */
   bool transposed; /* [in, out] */
   bool adapter;    /* in the file of adapters: what they are beside is in that of the weights */
+  int module;      /* of a head over classes that it is of; else 0 */
   LS_LIST(ls_weight_piece) pieces;
 } ls_stored_layout;
 

@@ -41,11 +41,10 @@ static const ls_config_guard guards[] = {
 static const ls_config_guard distilbert_guards[] = {{"sinusoidal_pos_embds", "false"}, {0}};
 
 static const char *const others[] = {"hidden_act", NULL};
-static const char *const distilbert_others[] = {"activation", NULL};
+static const char *const distilbert_others[] = {"activation", "seq_classif_dropout", NULL};
 
 /* Of heads for other tasks. */
-static const char *const distilbert_unused[] = {"qa_dropout", "seq_classif_dropout", "tie_weights_",
-                                                NULL};
+static const char *const distilbert_unused[] = {"qa_dropout", "tie_weights_", NULL};
 
 static const char *const dropout_keys[] = {"hidden_dropout_prob", "attention_probs_dropout_prob",
                                            NULL};
@@ -146,6 +145,7 @@ static ls_tensor_id block(ls_builder *builder, ls_tensor_id x) {
 /* What stands before the product with the vocabulary. */
 static ls_tensor_id transform(ls_builder *builder, ls_tensor_id x) {
   const ls_model_config *config = builder->config;
+  if (config->classes) return x;
   ls_tensor_id y = ls_builder_project(builder, x, "dense", config->width, LS_TP_REPLICATED, true,
                                       config->initializer_range);
   y = ls_graph_gelu(builder->graph, y, config->activation);
@@ -164,6 +164,12 @@ const ls_family ls_family_bert = {.name = "bert",
                                   .others = others,
                                   .dropout_keys = dropout_keys,
                                   .read = read_bert,
+                                  .classes = {.pair_ends = 1,
+                                              .pooling = LS_POOLING_FIRST,
+                                              .before = LS_BEFORE_TANH,
+                                              .bias = true,
+                                              .dropout_key = "classifier_dropout",
+                                              .dropout = -1},
                                   ENCODER};
 
 const ls_family ls_family_roberta = {.name = "roberta",
@@ -173,6 +179,13 @@ const ls_family ls_family_roberta = {.name = "roberta",
                                      .others = others,
                                      .dropout_keys = dropout_keys,
                                      .read = read_roberta,
+                                     .classes = {.pooling = LS_POOLING_FIRST,
+                                                 .before = LS_BEFORE_TANH,
+                                                 .bias = true,
+                                                 .drops_twice = true,
+                                                 .pair_ends = 2,
+                                                 .dropout_key = "classifier_dropout",
+                                                 .dropout = -1},
                                      ENCODER};
 
 const ls_family ls_family_distilbert = {.name = "distilbert",
@@ -183,4 +196,10 @@ const ls_family ls_family_distilbert = {.name = "distilbert",
                                         .unused = distilbert_unused,
                                         .dropout_keys = distilbert_dropout_keys,
                                         .read = read_distilbert,
+                                        .classes = {.pair_ends = 1,
+                                                    .pooling = LS_POOLING_FIRST,
+                                                    .before = LS_BEFORE_RELU,
+                                                    .bias = true,
+                                                    .dropout_key = "seq_classif_dropout",
+                                                    .dropout = 0.2},
                                         ENCODER};

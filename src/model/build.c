@@ -20,17 +20,22 @@ ls_tensor_id ls_builder_constant(ls_builder *builder, const char *name, int64_t 
   return made;
 }
 
-/* Beside adapters all else is frozen, and a teacher is always. */
+/* Beside adapters all else is frozen but the modules kept with them, and a teacher is always. */
+static bool is_trained(const ls_builder *builder, const ls_parameter *about) {
+  if (builder->teacher) return false;
+  if (about->adapter || (builder->module & builder->config->lora_modules)) return true;
+  return builder->config->lora_rank == 0 && !ls_precision_is_blocks(about->precision);
+}
+
 static ls_tensor_id add_parameter(ls_builder *builder, const char *name,
                                   const ls_parameter *about) {
   ls_graph *graph = builder->graph;
   ls_parameter named = *about;
   named.name = ls_arena_printf(graph->arena, "%s.%s", builder->part, name);
   named.teacher = builder->teacher;
+  named.module = builder->module;
   const ls_tensor_id made = ls_graph_parameter(graph, &named);
-  graph->parameters.items[graph->parameters.count - 1].trainable =
-      !builder->teacher && (about->adapter || (builder->config->lora_rank == 0 &&
-                                               !ls_precision_is_blocks(about->precision)));
+  graph->parameters.items[graph->parameters.count - 1].trainable = is_trained(builder, about);
   return made;
 }
 
@@ -240,16 +245,6 @@ static void name_parts(ls_builder *builder, const char *part) {
       ls_arena_printf(builder->graph->arena, "%s%s", builder->teacher ? "teacher." : "", part);
 }
 
-/* Few columns, whole on every rank: a token's logits are together wherever its stream is. It is
- * trained beside adapters too, as PEFT does. */
-static ls_tensor_id build_classes(ls_builder *builder, ls_tensor_id x) {
-  const ls_model_config *config = builder->config;
-  const ls_tensor_id weight = ls_builder_weight(builder, "weight", config->classes, config->width,
-                                                LS_TP_REPLICATED, config->initializer_range);
-  builder->graph->parameters.items[builder->graph->parameters.count - 1].trainable = true;
-  return ls_graph_linear(builder->graph, x, weight);
-}
-
 static ls_tensor_id embed(ls_builder *builder) {
   const ls_family *family = builder->family;
   name_parts(builder, "embedding");
@@ -265,13 +260,14 @@ static ls_tensor_id block(ls_builder *builder, ls_tensor_id x) {
 static ls_tensor_id final_norm(ls_builder *builder, ls_tensor_id x) {
   const ls_family *family = builder->family;
   name_parts(builder, "head");
-  return (family->final_norm ? family->final_norm : ls_decoder_final_norm)(builder, x);
+  x = (family->final_norm ? family->final_norm : ls_decoder_final_norm)(builder, x);
+  return builder->config->classes ? ls_builder_pooled(builder, x) : x;
 }
 
 /* Of the normed stream. */
 static ls_tensor_id logits_of(ls_builder *builder, ls_tensor_id x) {
   const ls_model_config *config = builder->config;
-  if (config->classes) return build_classes(builder, x);
+  if (config->classes) return ls_builder_classes(builder, x);
   ls_tensor_id weight = builder->table;
   if (!config->tied)
     weight = ls_builder_weight(builder, "weight", config->vocabulary, config->width,
@@ -301,7 +297,7 @@ static void make_inputs(ls_graph *graph, const ls_builder *builder) {
     graph->remaining = ls_graph_input(graph, "remaining", options->tokens);
   if (builder->config->types > 0) graph->types = ls_graph_input(graph, "types", options->tokens);
   if (dropout->embedding > 0 || dropout->hidden > 0 || dropout->attention > 0 ||
-      dropout->adapter > 0)
+      dropout->adapter > 0 || dropout->head > 0)
     graph->draws = ls_graph_input(graph, "draws", options->tokens);
 }
 
@@ -349,6 +345,7 @@ static ls_graph *build(ls_arena *arena, const ls_model_config *config,
   const bool taught = teacher_config != NULL;
   if (options->mode == LS_MODEL_TRAIN) builder.dropout = config->dropout;
   if (config->lora_rank == 0) builder.dropout.adapter = 0;
+  if (!config->classes) builder.dropout.head = 0;
   graph->tokens = options->tokens;
   graph->turns = options->turns;
   graph->sequence = options->mode == LS_MODEL_DECODE ? options->tokens : options->sequence;

@@ -50,8 +50,51 @@ static ls_status read_names(ls_arena *arena, const ls_json_object *json, const j
   return status;
 }
 
+static const char pooling_key[] = "classifier_pooling";
+static const char *const poolings[LS_POOLING_COUNT] = {"last", "cls", "mean"};
+
+/* As ModernBERT's config.json says it; other families' say nothing where it is their own. */
+static ls_status read_pooling(const ls_json_object *json, ls_model_config *config,
+                              ls_error *error) {
+  const char *name;
+  const ls_pooling own = ls_family_find(config->family)->classes.pooling;
+  LS_TRY(ls_json_string_or(json, pooling_key, poolings[own], &name, error));
+  for (int p = 0; p < LS_POOLING_COUNT; p++) {
+    config->pooling = (ls_pooling)p;
+    if (strcmp(name, poolings[p]) == 0) return LS_OK;
+  }
+  return ls_fail(error, LS_INPUT, "%s: %s: found \"%.40s\"; expected last, cls or mean",
+                 json->where, pooling_key, name);
+}
+
+static ls_status read_dropout(const ls_json_object *json, ls_model_config *config,
+                              ls_error *error) {
+  const ls_class_form *form = &ls_family_find(config->family)->classes;
+  const double usual = form->dropout < 0 ? config->dropout.hidden : form->dropout;
+  double *rate = &config->dropout.head;
+  *rate = form->dropout_key ? usual : 0;
+  if (!form->dropout_key || !ls_json_has(json, form->dropout_key)) return LS_OK;
+  LS_TRY(ls_json_number_or(json, form->dropout_key, usual, rate, error));
+  if (*rate >= 0 && *rate < 1) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s: %s: found %g; expected from 0 to below 1", json->where,
+                 form->dropout_key, *rate);
+}
+
+/* It is attention over as many heads as the model's own. */
+static ls_status check_mean(const ls_json_object *json, const ls_model_config *config,
+                            ls_error *error) {
+  if (config->pooling != LS_POOLING_MEAN || config->width % config->heads == 0) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: %s: found mean with a width of %lld over %lld heads; expected a multiple of "
+                 "the heads, or last",
+                 json->where, pooling_key, (long long)config->width, (long long)config->heads);
+}
+
 ls_status ls_config_read_classes(ls_arena *arena, const ls_json_object *json,
                                  ls_model_config *config, ls_error *error) {
+  LS_TRY(read_pooling(json, config, error));
+  LS_TRY(check_mean(json, config, error));
+  LS_TRY(read_dropout(json, config, error));
   if (!ends_with(architecture_of(json->json), ending)) return LS_OK;
   const json_t *id2label = json_object_get(json->json, "id2label");
   const char *problem;
@@ -105,9 +148,9 @@ const char *const *ls_model_class_names(ls_arena *arena, const ls_model_config *
   return *count ? names : NULL;
 }
 
-/* "LlamaForCausalLM", "GPT2LMHeadModel": what comes before. */
+/* "LlamaForCausalLM", "GPT2LMHeadModel", "BertForMaskedLM": what comes before. */
 static const char *architecture_for(ls_arena *arena, const char *family) {
-  static const char *const ends[] = {"ForCausalLM", "LMHeadModel"};
+  static const char *const ends[] = {"ForCausalLM", "LMHeadModel", "ForMaskedLM"};
   size_t length = strlen(family);
   for (size_t e = 0; e < sizeof ends / sizeof *ends; e++)
     if (ends_with(family, ends[e])) length -= strlen(ends[e]);
@@ -139,6 +182,21 @@ void ls_model_set_classes(ls_arena *arena, ls_model_config *config, const char *
   config->classes = count;
   config->class_names = names;
   config->draws_head = true;
+  free(dumped);
+  json_decref(json);
+}
+
+void ls_model_set_pooling(ls_arena *arena, ls_model_config *config, ls_pooling pooling) {
+  json_t *json = json_loads(config->text, 0, NULL);
+  const bool own = pooling == ls_family_find(config->family)->classes.pooling;
+  if (own)
+    json_object_del(json, pooling_key);
+  else
+    json_object_set_new(json, pooling_key, json_string(poolings[pooling]));
+  char *dumped = ls_config_dump(json);
+  if (!dumped) ls_panic("no memory for a config.json of the family %s", config->family);
+  config->text = ls_arena_printf(arena, "%s\n", dumped);
+  config->pooling = pooling;
   free(dumped);
   json_decref(json);
 }

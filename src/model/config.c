@@ -67,7 +67,7 @@ static const ls_config_guard common_guards[] = {{"add_cross_attention", "false"}
  * tasks, and notes. Each stands between blanks. */
 static const char common_unused[] =
     " comment license note source architectures attn_implementation auto_map bad_words_ids"
-    " begin_suppress_tokens chunk_size_feed_forward classifier_dropout"
+    " begin_suppress_tokens chunk_size_feed_forward classifier_dropout classifier_pooling"
     " cross_attention_hidden_size decoder_start_token_id diversity_penalty do_sample dtype"
     " early_stopping encoder_no_repeat_ngram_size exponential_decay_length_penalty"
     " finetuning_task forced_bos_token_id forced_eos_token_id gradient_checkpointing id2label"

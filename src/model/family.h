@@ -58,6 +58,18 @@ typedef struct ls_decoder {
   bool alibi;           /* scores fall with distance; nothing is turned */
 } ls_decoder;
 
+/* A head over classes: what stands before the product that makes logits. Zero is that of decoders,
+ * the product alone, of a text's last token. */
+typedef struct ls_class_form {
+  ls_pooling pooling;
+  enum { LS_BEFORE_NOTHING = 0, LS_BEFORE_TANH, LS_BEFORE_RELU, LS_BEFORE_GELU_NORM } before;
+  bool bias;        /* of the product that makes logits */
+  bool drops_twice; /* before both products */
+  int pair_ends;    /* end tokens between two texts, and nothing more; 0: each is as it is alone */
+  const char *dropout_key; /* in config.json; NULL: nothing is dropped */
+  double dropout;          /* where it has none; below 0: as of hidden states */
+} ls_class_form;
+
 typedef struct ls_family ls_family;
 
 typedef struct ls_builder {
@@ -72,6 +84,7 @@ typedef struct ls_builder {
   ls_tensor_id loads;            /* of the layers built, where they are balanced together */
   LS_LIST(ls_tensor_id) routers; /* logits of these layers */
   bool teacher;                  /* it is one: ls_model_teacher */
+  int module;                    /* of a head over classes that is being built; else 0 */
   const char *part;              /* name of the segment being built, as parameters have it */
   int layer;
 } ls_builder;
@@ -92,6 +105,7 @@ struct ls_family {
   ls_tensor_id (*block)(ls_builder *builder, ls_tensor_id x);
   ls_tensor_id (*final_norm)(ls_builder *builder, ls_tensor_id x);
   ls_decoder decoder;
+  ls_class_form classes;
 };
 
 extern const ls_family ls_family_bert, ls_family_distilbert, ls_family_modernbert,
@@ -149,6 +163,10 @@ ls_tensor_id ls_decoder_block(ls_builder *builder, ls_tensor_id x);
 ls_tensor_id ls_decoder_final_norm(ls_builder *builder, ls_tensor_id x);
 ls_tensor_id ls_decoder_mlp(ls_builder *builder, ls_tensor_id x);
 ls_tensor_id ls_decoder_experts(ls_builder *builder, ls_tensor_id x);
+
+/* What a head over classes makes logits of, of the normed stream, and the logits (class_head.c). */
+ls_tensor_id ls_builder_pooled(ls_builder *builder, ls_tensor_id x);
+ls_tensor_id ls_builder_classes(ls_builder *builder, ls_tensor_id x);
 
 /* The loss that balances the experts of all layers together, behind the last. */
 void ls_builder_balance(ls_builder *builder);

@@ -99,19 +99,39 @@ enum { LS_LAYER_WINDOW = 1, LS_LAYER_NO_ROPE = 2, LS_LAYER_DENSE = 4 };
   X(double, lora_alpha, "alpha of the adapters")                                                   \
   X(bool, lora_rslora, "rslora of the adapters")     /* divided by the root of the rank */         \
   X(int64_t, lora_targets, "products with adapters") /* bits by ls_model_linears */                \
+  /* modules of a head over classes that are trained and kept with adapters, bits: ls_head_module  \
+   */                                                                                              \
+  X(int64_t, lora_modules, "modules_to_save of the adapters")                                      \
   X(ls_precision, blocks, "quantize") /* of weights of a block's products; LS_COMPUTE: not */      \
   /* that the head tells apart, of a text by its last token; 0: the head is of tokens */           \
-  X(int64_t, classes, "classes")
+  X(int64_t, classes, "classes")                                                                   \
+  X(ls_pooling, pooling, "classifier_pooling") /* with classes: what of a text they are told by */
 
 /* The products of a block that adapters can be beside: by the name that their weights have. */
 enum { LS_MODEL_LINEARS = 7 };
 extern const char *const ls_model_linears[LS_MODEL_LINEARS];
+
+/* What of a text a head over classes reads. */
+typedef enum ls_pooling {
+  LS_POOLING_LAST = 0, /* its last token */
+  LS_POOLING_FIRST,    /* its first, [CLS] say */
+  LS_POOLING_MEAN,     /* the mean of all */
+  LS_POOLING_COUNT
+} ls_pooling;
+
+/* What a head over classes is of, besides norms that any head has. */
+typedef enum ls_head_module {
+  LS_HEAD_CLASSES = 1, /* the product that makes logits: "score", "classifier" */
+  LS_HEAD_BEFORE = 2,  /* what stands before it: BERT's pooler, say */
+  LS_HEAD_ALL = LS_HEAD_CLASSES | LS_HEAD_BEFORE,
+} ls_head_module;
 
 /* The part of elements that training drops, from 0 to below 1: of the embedding, of what each
  * attention and each MLP adds to the stream, of attention's probabilities, and of what adapters are
  * given. */
 typedef struct ls_dropout {
   double embedding, hidden, attention, adapter;
+  double head; /* of what a head over classes reads, where its family drops any */
 } ls_dropout;
 
 /* Over which tokens the loss that balances experts counts loads. */
@@ -169,6 +189,17 @@ LS_CHECKED ls_status ls_model_quantize(ls_model_config *config, ls_precision pre
  * and its config.json what transformers writes of them. It had none. */
 void ls_model_set_classes(ls_arena *arena, ls_model_config *config, const char *const *names,
                           int64_t count);
+
+/* Has a head over classes read this of a text; config.json says so where that is not what its
+ * family does. */
+void ls_model_set_pooling(ls_arena *arena, ls_model_config *config, ls_pooling pooling);
+
+/* End tokens that stand between two texts told together; 0: each is as it is alone. */
+int ls_model_pair_ends(const ls_model_config *config);
+
+/* Whether a text's class is asked of its first token; else of its last. Of an encoder's tokens each
+ * has the mean of all. */
+bool ls_model_asks_first(const ls_model_config *config);
 
 /* Names under "id2label" that a model without a head over classes has: those that were given and
  * not made up ("LABEL_0"). NULL, and *count 0: there are none. In the arena. */

@@ -38,8 +38,7 @@ static const char *const others[] = {"hidden_activation", "local_attention",
 
 /* How transformers computes the same, how it draws weights, and what its heads for other tasks do.
  */
-static const char *const unused[] = {"classifier_pooling",
-                                     "cls_token_id",
+static const char *const unused[] = {"cls_token_id",
                                      "deterministic_flash_attn",
                                      "gradient_checkpointing",
                                      "initializer_cutoff_factor",
@@ -79,6 +78,7 @@ static ls_tensor_id transform(ls_builder *builder, ls_tensor_id x) {
   const ls_model_config *config = builder->config;
   ls_graph *graph = builder->graph;
   x = ls_graph_stream(graph, ls_builder_norm(builder, "final_norm", x));
+  if (config->classes) return x;
   ls_tensor_id y = ls_builder_project(builder, x, "dense", config->width, LS_TP_REPLICATED, false,
                                       config->initializer_range);
   y = ls_graph_gelu(graph, y, LS_GELU_ERF);
@@ -95,6 +95,11 @@ const ls_family ls_family_modernbert = {.name = "modernbert",
                                         .begin_fallback = -1,
                                         .end_fallback = -1,
                                         .read = read_modernbert,
+                                        .classes = {.pair_ends = 1,
+                                                    .pooling = LS_POOLING_FIRST,
+                                                    .before = LS_BEFORE_GELU_NORM,
+                                                    .bias = true,
+                                                    .dropout_key = "classifier_dropout"},
                                         .final_norm = transform,
                                         .decoder = {.norm = LS_NORM_LAYER_UNBIASED,
                                                     .head_bias = true,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "data/labelled.h"
+#include "store/adapters.h"
 
 static ls_status refuse(const ls_session *session, const char *key, const char *what,
                         ls_error *error) {
@@ -16,11 +17,6 @@ static bool asks_prompts(const ls_run_file *run) {
 
 static ls_status check_keys(const ls_session *session, ls_error *error) {
   const ls_run_file *run = session->run;
-  if (session->config.lora_rank)
-    return refuse(session, run->lora.rank ? "lora.rank" : "model",
-                  "found adapters with task=classify, beside which a head is not saved yet: leave "
-                  "lora.rank out, and freeze layers with train.freeze",
-                  error);
   if (run->data.documents == LS_RUN_STREAM)
     return refuse(session, "data.documents",
                   "found stream with task=classify, whose texts are documents of their own: give "
@@ -52,6 +48,28 @@ static ls_status give_classes(ls_session *session, ls_error *error) {
   return LS_OK;
 }
 
+/* A head that is there already was trained on what it reads. */
+static ls_status settle_pooling(ls_session *session, ls_error *error) {
+  ls_model_config *config = &session->config;
+  const ls_run_pooling asked = session->run->classes.pooling;
+  if (asked == LS_RUN_POOLING_AUTO) return LS_OK;
+  const ls_pooling pooling = (ls_pooling)(asked - LS_RUN_POOLING_LAST);
+  if (pooling == config->pooling) return LS_OK;
+  if (!config->draws_head)
+    return refuse(session, "classes.pooling",
+                  "found another than the model's head was trained with: leave it out", error);
+  if (pooling == LS_POOLING_FIRST && !ls_model_is_encoder(config))
+    return refuse(session, "classes.pooling",
+                  "found cls with a decoder, whose first token sees none behind it: give last or "
+                  "mean",
+                  error);
+  if (pooling == LS_POOLING_MEAN && config->width % config->heads)
+    return refuse(session, "classes.pooling",
+                  "found mean, with a width that is no multiple of the heads: give last", error);
+  ls_model_set_pooling(session->arena, config, pooling);
+  return LS_OK;
+}
+
 ls_status ls_classes_settle(ls_session *session, ls_error *error) {
   ls_run_file *run = session->run;
   const ls_model_config *config = &session->config;
@@ -67,9 +85,19 @@ ls_status ls_classes_settle(ls_session *session, ls_error *error) {
   if (run->task != LS_RUN_CLASSIFY && strcmp(run->data.label_key, "label") != 0)
     return refuse(session, "data.label_key",
                   "found a value without task=classify; expected that too", error);
+  if (run->task != LS_RUN_CLASSIFY && run->classes.pooling != LS_RUN_POOLING_AUTO)
+    return refuse(session, "classes.pooling",
+                  "found a value without task=classify; expected that too", error);
   if (run->task != LS_RUN_CLASSIFY) return LS_OK;
   LS_TRY(check_keys(session, error));
+  const bool own = config->classes && ls_adapters_has(run->model);
   if (!config->classes) LS_TRY(give_classes(session, error));
-  run->classes = (ls_run_classes){config->class_names, config->classes};
+  if (config->lora_rank && !own) LS_TRY(ls_adapters_keep_head(&session->config, error));
+  LS_TRY(settle_pooling(session, error));
+  run->classes.names = config->class_names;
+  run->classes.count = config->classes;
+  run->classes.first = ls_model_asks_first(config);
+  run->classes.pair_ends = ls_model_pair_ends(config);
+  run->classes.pair_types = config->types > 1;
   return LS_OK;
 }

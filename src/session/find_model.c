@@ -73,7 +73,7 @@ static void apply_dropout(ls_session *session) {
   const double rate = session->run->dropout < 0 && prefers ? 0 : session->run->dropout;
   if (rate < 0) return;
   ls_dropout *dropout = &session->config.dropout;
-  dropout->embedding = dropout->hidden = dropout->attention = rate;
+  dropout->embedding = dropout->hidden = dropout->attention = dropout->head = rate;
 }
 
 ls_status ls_session_find_model(ls_session *session, ls_error *error) {

@@ -93,10 +93,22 @@ static ls_status check_slices(const ls_session *session, ls_error *error) {
                  (long long)rows, (long long)least, MOST_SLICES);
 }
 
+/* Attention of the mean takes a rank's own tokens, which those of a tensor axis share out. */
+static ls_status check_pooling(const ls_session *session, ls_error *error) {
+  const ls_layout *layout = &session->layout;
+  if (!session->config.classes || session->config.pooling != LS_POOLING_MEAN) return LS_OK;
+  if (layout->cp == 1 || layout->tp == 1 || !layout->sequence_parallel) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: found %lld beside mesh.tp with classes told by the mean of their tokens: "
+                 "give sequence_parallel=false",
+                 ls_run_file_where(session->run, "mesh.cp"), (long long)layout->cp);
+}
+
 ls_status ls_session_check_sizes(const ls_session *session, ls_error *error) {
   LS_TRY(check_passes(session, error));
   LS_TRY(check_tokens(session, error));
   LS_TRY(ls_balance_check(session, error));
+  LS_TRY(check_pooling(session, error));
   return check_slices(session, error);
 }
 
@@ -131,13 +143,14 @@ static ls_status check_no_pairs(const ls_run_file *run, ls_error *error) {
                  ls_run_file_where(run, key));
 }
 
-/* An encoder fills gaps, and all others continue a text. */
+/* An encoder fills gaps or tells classes apart, and all others continue a text. */
 static ls_status check_gaps(const ls_session *session, ls_error *error) {
   const ls_run_file *run = session->run;
   const bool encoder = ls_model_is_encoder(&session->config), gaps = run->task == LS_RUN_MLM;
-  if (encoder && !gaps)
+  if (encoder && !gaps && run->task != LS_RUN_CLASSIFY)
     return ls_fail(error, LS_INPUT,
-                   "%s: %s is an encoder, whose tokens see those behind them: give task=mlm",
+                   "%s: %s is an encoder, whose tokens see those behind them: give task=mlm or "
+                   "task=classify",
                    ls_run_file_where(run, "task"), session->config.family);
   if (gaps && !encoder)
     return ls_fail(error, LS_INPUT,

@@ -22,8 +22,9 @@ static int list_sources(const ls_session *session, const char *path,
                         ls_weights_source sources[MOST_SOURCES]) {
   sources[0] = (ls_weights_source){.path = path};
   if (session->config.lora_rank == 0) return 1;
-  sources[0].kind = LS_WEIGHTS_BASE;
+  sources[0].kind = LS_WEIGHTS_START;
   if (!ls_adapters_has(path)) return 1;
+  sources[0].kind = LS_WEIGHTS_BASE;
   sources[0].path = session->config.base;
   sources[1] =
       (ls_weights_source){.path = path, .stem = LS_ADAPTERS_STEM, .kind = LS_WEIGHTS_ADAPTERS};
@@ -111,7 +112,7 @@ static ls_status initialise_turn(void *work, int thread, int64_t piece, ls_error
 
 /* What weights that training starts from do not have. */
 static bool is_new(const ls_session *session, const ls_parameter *about) {
-  return about->adapter || (session->config.draws_head && strcmp(about->name, "head.weight") == 0);
+  return about->adapter || (session->config.draws_head && about->module);
 }
 
 /* A thread writes what it makes, since most of a write's time is the system's, which clears each

@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "model/hub.h"
+#include "store/adapter_modules.h"
 #include "store/names.h"
 #include "text/distance.h"
 #include "text/json.h"
@@ -47,7 +48,7 @@ static const char *module_name(ls_arena *arena, const char *plain) {
 static ls_status list_modules(ls_arena *arena, const ls_model_config *config, module_list *list,
                               ls_error *error) {
   ls_model_config bare = *config;
-  bare.lora_rank = bare.lora_targets = 0;
+  bare.lora_rank = bare.lora_targets = bare.lora_modules = 0;
   const ls_build_options one = {.mode = LS_MODEL_FORWARD, .tokens = 1, .sequence = 1};
   ls_graph *graph;
   ls_weight_plan plan;
@@ -182,6 +183,7 @@ static const char *const known_keys[] = {"peft_type",
                                          "bias",
                                          "auto_mapping",
                                          "inference_mode",
+                                         "modules_to_save",
                                          "base_model_name_or_path",
                                          "revision",
                                          "task_type",
@@ -283,6 +285,7 @@ static ls_status read_object(ls_arena *arena, const char *folder, const ls_json_
   LS_TRY(ls_json_bool_or(json, "use_rslora", false, &made.rslora, error));
   LS_TRY(read_targets(arena, json, &made, error));
   LS_TRY(ls_json_number_or(json, "lora_dropout", 0, &made.dropout, error));
+  LS_TRY(ls_adapter_modules_read(arena, folder, json, config, error));
   if (!(made.dropout >= 0 && made.dropout < 1))
     return ls_fail(error, LS_INPUT, "%s: lora_dropout: found %g; expected from 0 to below 1",
                    json->where, made.dropout);
@@ -312,9 +315,11 @@ static bool is_target(const ls_model_config *config, const module *of) {
   return config->lora_targets >> of->linear & 1;
 }
 
-/* GPT-2 has two products that are called c_proj: one name for both, or the whole name of one. */
+/* GPT-2 has two products that are called c_proj: one name for both, or the whole name of one. So it
+ * is with one that a head over classes calls so, too. */
 static const char *target_name(const ls_model_config *config, const module_list *list, int m) {
   const char *name = last_word(list->items[m].name);
+  if (ls_adapter_modules_has(config, name)) return list->items[m].name;
   for (int other = 0; other < list->count; other++)
     if (!is_target(config, &list->items[other]) &&
         strcmp(last_word(list->items[other].name), name) == 0)
@@ -349,7 +354,7 @@ ls_status ls_adapters_text(ls_arena *arena, const ls_model_config *config, const
     transposed |= is_target(config, &list.items[m]) && list.items[m].transposed;
   char *whole = config->base ? realpath(config->base, NULL) : NULL;
   json_t *json = json_pack(
-      "{s:{}, s:n, s:s, s:s, s:b, s:b, s:b, s:n, s:n, s:o, s:f, s:n, s:s, s:i, s:{}, s:n, s:o, "
+      "{s:{}, s:n, s:s, s:s, s:b, s:b, s:b, s:n, s:n, s:o, s:f, s:o, s:s, s:i, s:{}, s:n, s:o, "
       "s:s, s:b, s:b}",
       "alpha_pattern", "auto_mapping", "base_model_name_or_path",
       whole          ? whole
@@ -357,10 +362,10 @@ ls_status ls_adapters_text(ls_arena *arena, const ls_model_config *config, const
                      : "",
       "bias", "none", "fan_in_fan_out", transposed, "inference_mode", 1, "init_lora_weights", 1,
       "layers_pattern", "layers_to_transform", "lora_alpha", number(config->lora_alpha),
-      "lora_dropout", config->dropout.adapter, "modules_to_save", "peft_type", "LORA", "r",
-      (int)config->lora_rank, "rank_pattern", "revision", "target_modules",
-      list_targets(config, &list), "task_type", "CAUSAL_LM", "use_dora", 0, "use_rslora",
-      config->lora_rslora);
+      "lora_dropout", config->dropout.adapter, "modules_to_save", ls_adapter_modules_json(config),
+      "peft_type", "LORA", "r", (int)config->lora_rank, "rank_pattern", "revision",
+      "target_modules", list_targets(config, &list), "task_type",
+      config->classes ? "SEQ_CLS" : "CAUSAL_LM", "use_dora", 0, "use_rslora", config->lora_rslora);
   char *made = json ? json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
   if (made) *text = ls_arena_printf(arena, "%s\n", made);
   free(made);

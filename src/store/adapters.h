@@ -26,6 +26,10 @@ typedef struct ls_adapters {
 LS_CHECKED ls_status ls_adapters_apply(const ls_adapters *asked, ls_model_config *config,
                                        ls_error *error);
 
+/* Has all of the head over classes trained and kept beside the adapters. LS_INPUT: as of
+ * ls_model_build. */
+LS_CHECKED ls_status ls_adapters_keep_head(ls_model_config *config, ls_error *error);
+
 /* Whether the folder is one of adapters: it has an adapter_config.json. */
 bool ls_adapters_has(const char *folder);
 

@@ -152,7 +152,6 @@ static void folders_are_read(void **state) {
       {"{\"peft_type\": \"IA3\"}", "peft_type: found IA3; expected LORA"},
       {"{" LORA ", \"use_dora\": true}", "use_dora asks for something that is not built"},
       {"{" LORA ", \"rank_pattern\": {\"c_fc\": 8}}", "rank_pattern asks for something"},
-      {"{" LORA ", \"modules_to_save\": [\"lm_head\"]}", "modules_to_save asks for something"},
       {"{" LORA ", \"bias\": \"all\"}", "bias: found all"},
       {"{" LORA ", \"base_model_name_or_path\": \"\"}", "base_model_name_or_path is empty"},
       {"{" LORA ", \"base_model_name_or_path\": \"/nowhere/at/all\"}", "found no folder /nowhere"},
@@ -202,12 +201,53 @@ static void what_is_written_is_read(void **state) {
   }
 }
 
+static const char classifier[] =
+    "{\"model_type\": \"llama\", \"vocab_size\": 41, \"hidden_size\": 16, \"intermediate_size\": "
+    "24, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"max_position_embeddings\": 16, "
+    "\"architectures\": [\"LlamaForSequenceClassification\"], \"num_labels\": 3}";
+
+/* The head over classes that PEFT keeps with adapters, as its modules_to_save say. */
+static void heads_are_kept_as_peft_does(void **state) {
+  (void)state;
+  static const struct {
+    const char *base, *keys, *refused;
+    int64_t modules;
+  } each[] = {
+      {classifier, "\"modules_to_save\": [\"classifier\", \"score\"]", NULL, LS_HEAD_CLASSES},
+      {classifier, "\"modules_to_save\": null", NULL, 0},
+      {classifier, "\"modules_to_save\": []", NULL, 0},
+      {classifier, "\"modules_to_save\": [\"score\", \"norm\"]",
+       "modules_to_save: found norm; expected modules of the head over classes, score: others", 0},
+      {classifier, "\"modules_to_save\": \"score\"", "modules_to_save", 0},
+      {llama, "\"modules_to_save\": [\"lm_head\"]", "is not built, but for the head", 0},
+      {llama, "\"task_type\": \"SEQ_CLS\", \"modules_to_save\": [\"score\"]",
+       "adapter_model.safetensors", 0},
+  };
+  ls_error error = {0};
+  assert_int_equal(ls_directory_make(in_folder("base"), &error), LS_OK);
+  assert_int_equal(ls_directory_make(in_folder("adapters"), &error), LS_OK);
+  for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+    ls_model_config config;
+    write("base/config.json", each[i].base);
+    const char *text = ls_arena_printf(
+        arena,
+        "{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 3, \"target_modules\": "
+        "[\"q_proj\"], \"base_model_name_or_path\": \"%s\", %s}",
+        in_folder("base"), each[i].keys);
+    const ls_status status = read_folder(text, &config, &error);
+    assert_int_equal(status, each[i].refused ? LS_INPUT : LS_OK);
+    if (each[i].refused && !strstr(error.text, each[i].refused)) fail_msg("%s", error.text);
+    if (!each[i].refused) assert_int_equal(config.lora_modules, each[i].modules);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(targets_are_products, set_up, tear_down),
       cmocka_unit_test_setup_teardown(names_are_pefts, set_up, tear_down),
       cmocka_unit_test_setup_teardown(folders_are_read, set_up, tear_down),
       cmocka_unit_test_setup_teardown(what_is_written_is_read, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(heads_are_kept_as_peft_does, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,7 +78,7 @@ static bool add_adapter(ls_arena *arena, const ls_family_tensors *family, const 
     const char *plain = substitute(arena, rule->theirs, layer);
     const int length = (int)(strlen(plain) - strlen(".weight"));
     const char *name =
-        ls_arena_printf(arena, "base_model.model.%s%.*s%s", family->prefix, length, plain, ends);
+        ls_arena_printf(arena, LS_ADAPTERS_PREFIX "%s%.*s%s", family->prefix, length, plain, ends);
     add_piece(arena, plan, name, name, false, 1, about, parameter);
     plan->tensors[plan->count - 1].adapter = true;
     return true;
@@ -123,12 +123,6 @@ static bool add_parameter(ls_arena *arena, const ls_family_tensors *family,
   const ls_parameter *about = &whole;
   if (config->teacher) whole.name += strlen("teacher.");
   if (about->adapter) return add_adapter(arena, family, rules, about, parameter, plan);
-  if (config->classes && strncmp(about->name, "head.", 5) == 0 &&
-      strncmp(about->name, "head.norm", 9) != 0) {
-    const char *name = ls_arena_printf(arena, "score.%s", about->name + 5);
-    add_piece(arena, plan, name, name, false, 1, about, parameter);
-    return true;
-  }
   for (const ls_name_rule *rule = rules; rule->ours; rule++) {
     int layer = 0;
     if (!matches(rule->ours, about->name, &layer)) continue;
@@ -153,17 +147,34 @@ static bool add_parameter(ls_arena *arena, const ls_family_tensors *family,
   return true;
 }
 
-/* A form of the same table: rows of `family->rules`, but those of another in place of theirs. */
-static const ls_name_rule *rules_of(ls_arena *arena, const ls_family_tensors *family,
-                                    const ls_name_rule *other) {
-  if (!other) return family->rules;
+/* A form of the same table: its rows, but those of another in place of theirs. */
+static const ls_name_rule *replace_rules(ls_arena *arena, const ls_name_rule *usual,
+                                         const ls_name_rule *other) {
+  if (!other) return usual;
   int first = 0, second = 0;
-  while (family->rules[first].ours) first++;
+  while (usual[first].ours) first++;
   while (other[second].ours) second++;
   ls_name_rule *rules = LS_NEW_ARRAY(arena, ls_name_rule, first + second + 1);
   memcpy(rules, other, sizeof *rules * (size_t)second);
-  memcpy(rules + second, family->rules, sizeof *rules * (size_t)first);
+  memcpy(rules + second, usual, sizeof *rules * (size_t)first);
   return rules;
+}
+
+/* What is in the file of adapters as it is in that of the weights: PEFT's modules_to_save. */
+static void keep_module(ls_arena *arena, const ls_model_config *config, int module,
+                        ls_stored_layout *layout) {
+  layout->module = module;
+  if (!(module & config->lora_modules)) return;
+  layout->adapter = true;
+  layout->name = ls_arena_printf(arena, LS_ADAPTERS_PREFIX "%s", layout->name);
+}
+
+static const char *const *list_other_heads(ls_arena *arena, const ls_family_tensors *family,
+                                           const ls_class_head *head) {
+  if (head->others) return head->others;
+  const char **made = LS_NEW_ARRAY(arena, const char *, 2);
+  made[0] = family->head;
+  return made;
 }
 
 bool ls_weights_other_form(const ls_model_config *config) {
@@ -183,22 +194,30 @@ ls_status ls_weights_plan_form(ls_arena *arena, const ls_model_config *config,
   if (!family)
     return ls_fail(error, LS_INTERNAL, "%s: no names of tensors for the family %s", config->source,
                    config->family);
-  *plan = (ls_weight_plan){.family = family->family,
-                           .prefix = family->prefix,
-                           .ignored = family->ignored,
-                           .tied_head = config->tied && !config->classes
-                                            ? ls_arena_printf(arena, "%s.weight", family->head)
-                                            : NULL,
-                           .other_head = config->classes ? family->head : NULL};
+  const ls_class_head *head = family->classes ? family->classes : &ls_class_head_score;
+  *plan = (ls_weight_plan){
+      .family = family->family,
+      .prefix = family->prefix,
+      .ignored = family->ignored,
+      .tied_head = config->tied && !config->classes
+                       ? ls_arena_printf(arena, "%s.weight", family->head)
+                       : NULL,
+      .other_heads = config->classes ? list_other_heads(arena, family, head) : NULL};
   const bool variant = (config->parallel && !config->shared_norm) ||
                        (config->latent && !config->query_latent) || config->skipped_positions;
-  const ls_name_rule *rules =
-      rules_of(arena, family, other ? family->other : (variant ? family->variant : NULL));
-  for (int i = 0; i < graph->parameters.count; i++)
-    if (graph->parameters.items[i].about.teacher == config->teacher &&
-        !add_parameter(arena, family, rules, config, graph, i, plan))
+  const ls_name_rule *rules = replace_rules(arena, family->rules,
+                                            other     ? family->other
+                                            : variant ? family->variant
+                                                      : NULL);
+  if (config->classes) rules = replace_rules(arena, rules, head->rules);
+  for (int i = 0; i < graph->parameters.count; i++) {
+    const ls_parameter *about = &graph->parameters.items[i].about;
+    if (about->teacher != config->teacher) continue;
+    if (!add_parameter(arena, family, rules, config, graph, i, plan))
       return ls_fail(error, LS_INTERNAL, "%s: no name for the parameter %s", family->family,
-                     graph->parameters.items[i].about.name);
+                     about->name);
+    if (about->module) keep_module(arena, config, about->module, &plan->tensors[plan->count - 1]);
+  }
   /* What a tied head is compared with. */
   LS_ASSERT(strcmp(graph->parameters.items[plan->tensors[0].pieces.items[0].parameter].about.name,
                    config->teacher ? "teacher.embedding.token" : "embedding.token") == 0);

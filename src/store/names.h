@@ -26,7 +26,8 @@ typedef struct ls_weight_plan {
   const char *family, *prefix;
   const char *const *ignored; /* patterns of buffers that files may hold, ended by NULL */
   const char *tied_head;      /* the head's name where it is the token embedding, else NULL */
-  const char *other_head;     /* beside a head of classes: that of tokens, which is not read */
+  /* Beside a head of classes: what names of a head of tokens begin with, up to NULL. Else NULL. */
+  const char *const *other_heads;
 } ls_weight_plan;
 
 /* The tensors of an HF file for the parameters of `graph`, in the graph's order: those of the model
@@ -43,6 +44,8 @@ LS_CHECKED ls_status ls_weights_plan_form(ls_arena *arena, const ls_model_config
 
 /* The rows of a box that a piece has. */
 ls_box ls_weight_piece_box(const ls_weight_piece *piece, const ls_box *box);
+
+#define LS_ADAPTERS_PREFIX "base_model.model." /* of all names in a file of adapters */
 
 /* Whether a stored tensor is a buffer that means nothing here (masks, rotary frequencies). */
 bool ls_weight_ignored(const ls_weight_plan *plan, const char *name);

@@ -470,34 +470,80 @@ static const char *const no_names[] = {NULL};
 static const char *const roberta_ignored[] = {"lm_head.decoder.bias", "pooler.dense.weight",
                                               "pooler.dense.bias", "embeddings.position_ids", NULL};
 
+static const ls_name_rule score_rules[] = {{"head.weight", "/score.weight", LS_NAME_PLAIN}, {0}};
+static const ls_name_rule bert_class_rules[] = {
+    {"head.dense.weight", "pooler.dense.weight", LS_NAME_PLAIN},
+    {"head.dense.bias", "pooler.dense.bias", LS_NAME_PLAIN},
+    {"head.weight", "/classifier.weight", LS_NAME_PLAIN},
+    {"head.bias", "/classifier.bias", LS_NAME_PLAIN},
+    {0}};
+static const ls_name_rule roberta_class_rules[] = {
+    {"head.dense.weight", "/classifier.dense.weight", LS_NAME_PLAIN},
+    {"head.dense.bias", "/classifier.dense.bias", LS_NAME_PLAIN},
+    {"head.weight", "/classifier.out_proj.weight", LS_NAME_PLAIN},
+    {"head.bias", "/classifier.out_proj.bias", LS_NAME_PLAIN},
+    {0}};
+static const ls_name_rule distilbert_class_rules[] = {
+    {"head.dense.weight", "/pre_classifier.weight", LS_NAME_PLAIN},
+    {"head.dense.bias", "/pre_classifier.bias", LS_NAME_PLAIN},
+    {"head.weight", "/classifier.weight", LS_NAME_PLAIN},
+    {"head.bias", "/classifier.bias", LS_NAME_PLAIN},
+    {0}};
+static const ls_name_rule modernbert_class_rules[] = {
+    {"head.weight", "/classifier.weight", LS_NAME_PLAIN},
+    {"head.bias", "/classifier.bias", LS_NAME_PLAIN},
+    {0}};
+
+static const char *const bert_others[] = {"cls", NULL};
+static const char *const roberta_others[] = {"lm_head", NULL};
+static const char *const distilbert_others[] = {"vocab_transform", "vocab_layer_norm",
+                                                "vocab_projector", NULL};
+static const char *const decoder_others[] = {"decoder", NULL};
+
+const ls_class_head ls_class_head_score = {score_rules, NULL, "score", NULL};
+static const ls_class_head bert_classes = {bert_class_rules, bert_others, "classifier", "pooler"};
+static const ls_class_head roberta_classes = {roberta_class_rules, roberta_others, "classifier",
+                                              NULL};
+static const ls_class_head distilbert_classes = {distilbert_class_rules, distilbert_others,
+                                                 "classifier", "pre_classifier"};
+static const ls_class_head modernbert_classes = {modernbert_class_rules, decoder_others,
+                                                 "classifier", "head"};
+
 static const ls_family_tensors families[] = {
-    {"bert", "bert.", "cls.predictions.decoder", bert_rules, bert_norm_rules, bert_ignored, NULL},
-    {"roberta", "roberta.", "lm_head.decoder", bert_rules, NULL, roberta_ignored, roberta_rules},
-    {"distilbert", "distilbert.", "vocab_projector", distilbert_rules, NULL, no_names, NULL},
-    {"modernbert", "model.", "decoder", modernbert_rules, NULL, no_names, NULL},
-    {"gpt2", "transformer.", "lm_head", gpt2_rules, NULL, gpt2_ignored, NULL},
-    {"llama", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},
-    {"mistral", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},
-    {"mixtral", "model.", "lm_head", mixtral_rules, NULL, llama_ignored, NULL},
-    {"qwen3_moe", "model.", "lm_head", qwen3_moe_rules, NULL, llama_ignored, NULL},
-    {"glm4_moe", "model.", "lm_head", glm4_moe_rules, NULL, llama_ignored, NULL},
-    {"qwen2_moe", "model.", "lm_head", qwen3_moe_rules, NULL, llama_ignored, NULL},
-    {"olmoe", "model.", "lm_head", qwen3_moe_rules, NULL, llama_ignored, NULL},
-    {"qwen2", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},
-    {"qwen3", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},
-    {"smollm3", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},
-    {"gemma", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL},
-    {"gemma2", "model.", "lm_head", around_rules, fused_rules, llama_ignored, NULL},
-    {"gemma3_text", "model.", "lm_head", around_rules, fused_rules, llama_ignored, NULL},
-    {"olmo2", "model.", "lm_head", around_rules, fused_rules, llama_ignored, NULL},
-    {"phi3", "model.", "lm_head", phi3_rules, split_rules, llama_ignored, NULL},
-    {"phi", "model.", "lm_head", phi_rules, NULL, llama_ignored, NULL},
-    {"starcoder2", "model.", "lm_head", starcoder2_rules, fused_rules, llama_ignored, NULL},
-    {"gpt_neox", "gpt_neox.", "embed_out", gpt_neox_rules, NULL, gpt_neox_ignored, NULL},
-    {"bloom", "transformer.", "lm_head", bloom_rules, NULL, block_ignored, NULL},
-    {"deepseek_v2", "model.", "lm_head", deepseek_rules, NULL, llama_ignored, deepseek_query_rules},
-    {"deepseek_v3", "model.", "lm_head", deepseek_rules, NULL, llama_ignored, deepseek_query_rules},
-    {"falcon", "transformer.", "lm_head", falcon_rules, NULL, block_ignored, falcon_pair_rules},
+    {"bert", "bert.", "cls.predictions.decoder", bert_rules, bert_norm_rules, bert_ignored, NULL,
+     &bert_classes},
+    {"roberta", "roberta.", "lm_head.decoder", bert_rules, NULL, roberta_ignored, roberta_rules,
+     &roberta_classes},
+    {"distilbert", "distilbert.", "vocab_projector", distilbert_rules, NULL, no_names, NULL,
+     &distilbert_classes},
+    {"modernbert", "model.", "decoder", modernbert_rules, NULL, no_names, NULL,
+     &modernbert_classes},
+    {"gpt2", "transformer.", "lm_head", gpt2_rules, NULL, gpt2_ignored, NULL, NULL},
+    {"llama", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL, NULL},
+    {"mistral", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL, NULL},
+    {"mixtral", "model.", "lm_head", mixtral_rules, NULL, llama_ignored, NULL, NULL},
+    {"qwen3_moe", "model.", "lm_head", qwen3_moe_rules, NULL, llama_ignored, NULL, NULL},
+    {"glm4_moe", "model.", "lm_head", glm4_moe_rules, NULL, llama_ignored, NULL, NULL},
+    {"qwen2_moe", "model.", "lm_head", qwen3_moe_rules, NULL, llama_ignored, NULL, NULL},
+    {"olmoe", "model.", "lm_head", qwen3_moe_rules, NULL, llama_ignored, NULL, NULL},
+    {"qwen2", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL, NULL},
+    {"qwen3", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL, NULL},
+    {"smollm3", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL, NULL},
+    {"gemma", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL, NULL},
+    {"gemma2", "model.", "lm_head", around_rules, fused_rules, llama_ignored, NULL, NULL},
+    {"gemma3_text", "model.", "lm_head", around_rules, fused_rules, llama_ignored, NULL, NULL},
+    {"olmo2", "model.", "lm_head", around_rules, fused_rules, llama_ignored, NULL, NULL},
+    {"phi3", "model.", "lm_head", phi3_rules, split_rules, llama_ignored, NULL, NULL},
+    {"phi", "model.", "lm_head", phi_rules, NULL, llama_ignored, NULL, NULL},
+    {"starcoder2", "model.", "lm_head", starcoder2_rules, fused_rules, llama_ignored, NULL, NULL},
+    {"gpt_neox", "gpt_neox.", "embed_out", gpt_neox_rules, NULL, gpt_neox_ignored, NULL, NULL},
+    {"bloom", "transformer.", "lm_head", bloom_rules, NULL, block_ignored, NULL, NULL},
+    {"deepseek_v2", "model.", "lm_head", deepseek_rules, NULL, llama_ignored, deepseek_query_rules,
+     NULL},
+    {"deepseek_v3", "model.", "lm_head", deepseek_rules, NULL, llama_ignored, deepseek_query_rules,
+     NULL},
+    {"falcon", "transformer.", "lm_head", falcon_rules, NULL, block_ignored, falcon_pair_rules,
+     NULL},
 };
 
 const ls_family_tensors *ls_family_tensors_find(const char *family) {

@@ -22,6 +22,16 @@ typedef struct ls_name_rule {
   ls_name_form form;
 } ls_name_rule;
 
+/* A head over classes, in the file of a model ...ForSequenceClassification. */
+typedef struct ls_class_head {
+  const ls_name_rule *rules; /* of its modules, up to one whose name is NULL */
+  /* Up to NULL: what the names of a head of tokens begin with, up to a point. It is not read. */
+  const char *const *others;
+  /* Modules of torch's that PEFT is told to keep (modules_to_save): that makes logits, and what
+   * stands before it, or NULL where that is of the same one. */
+  const char *classes, *before;
+} ls_class_head;
+
 typedef struct ls_family_tensors {
   const char *family;
   const char *prefix;         /* of all but the head */
@@ -32,7 +42,10 @@ typedef struct ls_family_tensors {
   /* What is named otherwise with two norms side by side, without a latent of queries, or with rows
    * of positions that are skipped; or NULL. */
   const ls_name_rule *variant;
+  const ls_class_head *classes; /* NULL: "score", and `head` is that of tokens */
 } ls_family_tensors;
+
+extern const ls_class_head ls_class_head_score;
 
 /* The row of a family; NULL where there is none. */
 const ls_family_tensors *ls_family_tensors_find(const char *family);

@@ -24,19 +24,30 @@ typedef struct name_search {
 } name_search;
 
 static bool is_meant(const name_search *search, const ls_stored_layout *layout) {
-  return search->kind == LS_WEIGHTS_ALL || layout->adapter == (search->kind == LS_WEIGHTS_ADAPTERS);
+  switch (search->kind) {
+    case LS_WEIGHTS_ALL: return true;
+    case LS_WEIGHTS_BASE: return !layout->adapter;
+    case LS_WEIGHTS_START: return !layout->adapter || layout->module;
+    case LS_WEIGHTS_ADAPTERS: return layout->adapter;
+  }
+  return true;
 }
 
 /* A head over classes that the file was not made for: it stays as it is drawn. */
 static bool may_lack(const name_search *search, const ls_stored_layout *layout) {
-  return search->draws_head && strcmp(layout->name, "score.weight") == 0;
+  return search->draws_head && layout->module;
 }
 
-static const ls_stored_tensor *find(const name_search *search, const char *name,
-                                    const char *plain) {
-  const char *both[2] = {name, plain};
-  for (int i = 0; i < 2; i++) {
-    const char *whole = ls_arena_printf(search->arena, "%s%s", search->prefix, both[i]);
+/* As the weights have it where it is kept with adapters, too. */
+static const char *name_beside(const ls_stored_layout *layout) {
+  return layout->module && layout->adapter ? layout->name + strlen(LS_ADAPTERS_PREFIX)
+                                           : layout->name;
+}
+
+static const ls_stored_tensor *find(const name_search *search, const ls_stored_layout *layout) {
+  const char *all[3] = {layout->name, layout->plain, name_beside(layout)};
+  for (int i = 0; i < 3; i++) {
+    const char *whole = ls_arena_printf(search->arena, "%s%s", search->prefix, all[i]);
     const ls_stored_tensor *tensor = ls_safetensors_find(search->file, whole);
     if (tensor) return tensor;
   }
@@ -126,7 +137,7 @@ static ls_status find_all(const name_search *search, const ls_graph *graph, ls_w
   for (int i = 0; i < plan->count; i++) {
     const ls_stored_layout *layout = &plan->tensors[i];
     if (!is_meant(search, layout)) continue;
-    const ls_stored_tensor *tensor = find(search, layout->name, layout->plain);
+    const ls_stored_tensor *tensor = find(search, layout);
     /* What no gradient reaches has none in a file. */
     const int parameter = layout->pieces.items[0].parameter;
     const bool constant = ls_parameter_is_constant(&graph->parameters.items[parameter].about);
@@ -170,15 +181,29 @@ static bool is_used(const ls_weights *weights, const ls_stored_tensor *tensor) {
 
 /* The head of tokens, of a model that has one of classes now. */
 static bool is_other_head(const ls_weight_plan *plan, const char *name) {
-  const size_t length = plan->other_head ? strlen(plan->other_head) : 0;
-  return length && strncmp(name, plan->other_head, length) == 0 && name[length] == '.';
+  for (const char *const *head = plan->other_heads; head && *head; head++) {
+    const size_t length = strlen(*head);
+    if (strncmp(name, *head, length) == 0 && name[length] == '.') return true;
+  }
+  return false;
+}
+
+/* A module of the weights whose trained form is in the file of adapters. */
+static bool is_kept_apart(const ls_weight_plan *plan, const char *name) {
+  for (int i = 0; i < plan->count; i++) {
+    const ls_stored_layout *layout = &plan->tensors[i];
+    if (layout->module && layout->adapter &&
+        (strcmp(name_beside(layout), name) == 0 || strcmp(layout->plain, name) == 0))
+      return true;
+  }
+  return false;
 }
 
 /* Whether the file has every tensor that is meant. */
 static bool has_all(const name_search *search, const ls_weight_plan *plan) {
   for (int i = 0; i < plan->count; i++)
     if (is_meant(search, &plan->tensors[i]) && !may_lack(search, &plan->tensors[i]) &&
-        !find(search, plan->tensors[i].name, plan->tensors[i].plain))
+        !find(search, &plan->tensors[i]))
       return false;
   return true;
 }
@@ -229,6 +254,7 @@ static ls_status check_others(const name_search *search, const ls_model_config *
     const char *name = tensor->name + prefix;
     if (ls_weight_ignored(plan, name) || is_other_head(plan, name) || is_planned(&stored, name))
       continue;
+    if (search->kind == LS_WEIGHTS_BASE && is_kept_apart(plan, name)) continue;
     const bool has_head = search->kind != LS_WEIGHTS_ADAPTERS && plan->tied_head;
     if (has_head && strcmp(name, plan->tied_head) == 0) {
       LS_TRY(check_tied_head(search, weights, tensor, error));

@@ -21,8 +21,9 @@ typedef struct ls_weights ls_weights;
 /* Adapters have a file of their own: what of a model with adapters is meant. */
 typedef enum ls_weights_kind {
   LS_WEIGHTS_ALL = 0,
-  LS_WEIGHTS_BASE,    /* all but the adapters */
-  LS_WEIGHTS_ADAPTERS /* them alone */
+  LS_WEIGHTS_BASE,     /* all but the adapters, and but the modules that are kept with them */
+  LS_WEIGHTS_START,    /* all but the adapters, which are drawn */
+  LS_WEIGHTS_ADAPTERS, /* them and these modules */
 } ls_weights_kind;
 
 typedef struct ls_weights_source {

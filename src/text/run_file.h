@@ -234,8 +234,20 @@ typedef struct ls_run_dpo {
   int64_t longest; /* no key: tokens of a prompt with its answer, as the model is made for */
 } ls_run_dpo;
 
-/* No keys: the classes that texts are told apart by, as the model has them. */
+typedef enum ls_run_pooling {
+  LS_RUN_POOLING_AUTO = 0,
+  LS_RUN_POOLING_LAST,
+  LS_RUN_POOLING_CLS,
+  LS_RUN_POOLING_MEAN
+} ls_run_pooling;
+
+/* The classes that texts are told apart by. */
 typedef struct ls_run_classes {
+  ls_run_pooling pooling;
+  /* No keys: as the model has them; and whether a class is asked of a text's first token. */
+  bool first;
+  int pair_ends;   /* end tokens between two texts; 0: the second begins as it does alone */
+  bool pair_types; /* tokens of the second are of another type */
   const char *const *names; /* [count] */
   int64_t count;
 } ls_run_classes;

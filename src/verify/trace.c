@@ -343,18 +343,19 @@ static ls_status read_json(ls_arena *arena, const ls_json_object *root, ls_trace
   LS_TRY(ls_json_string_or(root, "kind", "", &kind, error));
   const bool adapters = strcmp(kind, "lora") == 0 || strcmp(kind, "qlora") == 0;
   const bool pairs = strcmp(kind, "dpo") == 0;
-  const bool classes = strcmp(kind, "llama_classification") == 0;
+  const bool pooled = strcmp(kind, "bert_classification") == 0;
+  const bool classes = pooled || strcmp(kind, "llama_classification") == 0;
   const bool other = strcmp(kind, "adamw8bit") == 0 || strcmp(kind, "muon") == 0;
   const bool taught = strcmp(kind, "distillation") == 0, gaps = fills_gaps(kind);
   LS_TRY(check_words(root, other || classes || gaps ? kind : "pretraining", adapters, pairs,
                      classes, taught, error));
   LS_TRY(check_keys(root, root_keys,
-                    adapters ? adapter_keys
-                    : pairs  ? pair_keys
-                    : taught ? teacher_keys
-                    : other  ? optimizer_keys
-                    : gaps   ? gap_keys
-                             : NULL,
+                    adapters         ? adapter_keys
+                    : pairs          ? pair_keys
+                    : taught         ? teacher_keys
+                    : other          ? optimizer_keys
+                    : gaps || pooled ? gap_keys
+                                     : NULL,
                     error));
   trace->optimizer.name = other ? ls_arena_strdup(arena, kind) : "adamw";
   if (adapters) LS_TRY(read_lora(arena, root, trace, error));
@@ -369,7 +370,7 @@ static ls_status read_json(ls_arena *arena, const ls_json_object *root, ls_trace
   LS_TRY(read_noise(arena, root, trace, error));
   LS_TRY(read_summaries(arena, root, trace, error));
   if (pairs) LS_TRY(ls_trace_read_pairs(arena, root, trace, error));
-  if (classes) LS_TRY(ls_trace_read_classes(arena, root, trace, error));
+  if (classes) LS_TRY(ls_trace_read_classes(arena, root, pooled, trace, error));
   if (taught) LS_TRY(ls_trace_read_teacher(arena, root, trace, error));
   if (gaps) LS_TRY(ls_trace_read_gaps(arena, trace, error));
   return find_model(arena, root, trace, error);

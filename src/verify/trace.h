@@ -122,9 +122,9 @@ LS_CHECKED ls_status ls_trace_read_numbers(ls_arena *arena, const ls_trace *trac
                                            const ls_safetensors *file, const char *name,
                                            int64_t count, int32_t **numbers, ls_error *error);
 
-/* Rows and classes of a trace of texts' classes (kind llama_classification). Used by
- * ls_trace_read. */
-LS_CHECKED ls_status ls_trace_read_classes(ls_arena *arena, const ls_json_object *root,
+/* Rows and classes of a trace of texts' classes (kind llama_classification, or where they are told
+ * by their first tokens, bert_classification). Used by ls_trace_read. */
+LS_CHECKED ls_status ls_trace_read_classes(ls_arena *arena, const ls_json_object *root, bool pooled,
                                            ls_trace *trace, ls_error *error);
 
 /* The teacher of a trace of kind distillation, and its rows. Used by ls_trace_read. */

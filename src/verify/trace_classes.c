@@ -1,8 +1,9 @@
 #include "verify/trace.h"
 
-/* The class of each row goes to the last of its tokens. What is behind them no token sees. */
+/* The class of each row goes to the last of its tokens, or to the first. What is behind them no
+ * token sees. */
 static ls_status place_labels(const ls_trace *trace, const int32_t *given, const int32_t *mask,
-                              int32_t *labels, ls_error *error) {
+                              bool first, int32_t *labels, ls_error *error) {
   const int64_t rows = trace->steps * trace->rows;
   for (int64_t r = 0; r < rows; r++) {
     int64_t last = trace->sequence;
@@ -12,13 +13,27 @@ static ls_status place_labels(const ls_trace *trace, const int32_t *given, const
       return ls_fail(error, LS_INPUT,
                      "%s/batches.safetensors: row %lld: expected a token and a label at least",
                      trace->folder, (long long)r);
-    labels[r * trace->sequence + last - 1] = given[r];
+    labels[r * trace->sequence + (first ? 0 : last - 1)] = given[r];
   }
   return LS_OK;
 }
 
+/* Padding is a text of its own: tokens that see those behind them would see it. */
+static ls_status place_tokens(ls_arena *arena, ls_trace *trace, const ls_safetensors *file,
+                              const int32_t *mask, ls_error *error) {
+  ls_trace_given *given = &trace->given;
+  const int64_t count = trace->steps * trace->rows * trace->sequence;
+  trace->masked = true;
+  given->positions = LS_NEW_ARRAY(arena, int32_t, count);
+  for (int64_t i = 0; i < count; i++) {
+    const bool begins = i % trace->sequence == 0 || mask[i] != mask[i - 1];
+    given->positions[i] = begins ? 0 : given->positions[i - 1] + 1;
+  }
+  return ls_trace_read_numbers(arena, trace, file, "token_type_ids", count, &given->types, error);
+}
+
 static ls_status read_batches(ls_arena *arena, ls_trace *trace, const ls_safetensors *file,
-                              ls_error *error) {
+                              bool pooled, ls_error *error) {
   const int64_t rows = trace->steps * trace->rows, tokens = rows * trace->sequence;
   ls_trace_given *rows_given = &trace->given;
   int32_t *given, *mask;
@@ -26,11 +41,12 @@ static ls_status read_batches(ls_arena *arena, ls_trace *trace, const ls_safeten
   LS_TRY(ls_trace_read_numbers(arena, trace, file, "attention_mask", tokens, &mask, error));
   LS_TRY(ls_trace_read_numbers(arena, trace, file, "labels", rows, &given, error));
   rows_given->labels = LS_NEW_ARRAY(arena, int32_t, tokens);
-  return place_labels(trace, given, mask, rows_given->labels, error);
+  if (pooled) LS_TRY(place_tokens(arena, trace, file, mask, error));
+  return place_labels(trace, given, mask, pooled, rows_given->labels, error);
 }
 
-ls_status ls_trace_read_classes(ls_arena *arena, const ls_json_object *root, ls_trace *trace,
-                                ls_error *error) {
+ls_status ls_trace_read_classes(ls_arena *arena, const ls_json_object *root, bool pooled,
+                                ls_trace *trace, ls_error *error) {
   const json_t *list = json_object_get(root->json, "steps");
   trace->correct = LS_NEW_ARRAY(arena, double, trace->steps);
   for (int64_t s = 0; s < trace->steps; s++) {
@@ -41,7 +57,7 @@ ls_status ls_trace_read_classes(ls_arena *arena, const ls_json_object *root, ls_
   }
   ls_safetensors *file;
   LS_TRY(ls_safetensors_open(trace->folder, "batches", &file, error));
-  const ls_status status = read_batches(arena, trace, file, error);
+  const ls_status status = read_batches(arena, trace, file, pooled, error);
   ls_safetensors_close(&file);
   return status;
 }

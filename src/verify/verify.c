@@ -667,7 +667,7 @@ ls_status ls_verify_prepare(ls_arena *arena, const char *folder, const char *con
     made->run->distill = (ls_run_distill){trace->teacher.temperature, trace->teacher.share};
   }
   if (trace->masked) {
-    made->run->task = LS_RUN_MLM;
+    if (!trace->correct) made->run->task = LS_RUN_MLM;
     made->run->data.documents = LS_RUN_MASKED;
   }
   if (trace->frozen_count)

@@ -34,7 +34,7 @@ static inline void make_elementwise(op_case *c) {
   c->kind = kinds[which];
   c->attributes.activation = (ls_activation)(1 + random_below(LS_ACTIVATION_COUNT - 1));
   if (c->kind == LS_OP_SWIGLU || c->kind == LS_OP_SWIGLU_BWD)
-    c->attributes.activation = (ls_activation)random_below(LS_ACTIVATION_COUNT);
+    c->attributes.activation = (ls_activation)random_below(LS_RELU); /* gates of the others */
   c->attributes.softcap = 1.5;
   c->attributes.scale = 1.7;
   c->inputs = inputs[which];

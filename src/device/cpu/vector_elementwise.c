@@ -143,6 +143,20 @@ static void piece_gelu_tanh_bwd(float *const *out, const float *const *in, int64
   }
 }
 
+static void piece_relu(float *const *out, const float *const *in, int64_t count) {
+  const float *x = in[0];
+  float *y = out[0];
+#pragma omp simd
+  for (int64_t i = 0; i < count; i++) y[i] = x[i] > 0 ? x[i] : 0;
+}
+
+static void piece_relu_bwd(float *const *out, const float *const *in, int64_t count) {
+  const float *dy = in[0], *x = in[1];
+  float *dx = out[0];
+#pragma omp simd
+  for (int64_t i = 0; i < count; i++) dx[i] = x[i] > 0 ? dy[i] : 0;
+}
+
 static void piece_gelu_erf(float *const *out, const float *const *in, int64_t count) {
   const float *x = in[0];
   float *y = out[0];
@@ -326,6 +340,7 @@ static const struct {
     [LS_SILU] = {NULL, NULL, piece_swiglu, piece_swiglu_bwd},
     [LS_GELU_TANH] = {piece_gelu_tanh, piece_gelu_tanh_bwd, piece_geglu_tanh, piece_geglu_tanh_bwd},
     [LS_GELU_ERF] = {piece_gelu_erf, piece_gelu_erf_bwd, piece_geglu_erf, piece_geglu_erf_bwd},
+    [LS_RELU] = {piece_relu, piece_relu_bwd, NULL, NULL},
 };
 
 static ls_status activate(const ls_kernel_args *args, piece_function function, ls_error *error) {

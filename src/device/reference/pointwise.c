@@ -62,6 +62,7 @@ static double activate(ls_activation which, double x, double *slope) {
       *slope = 0.5 * (1 + inner) + 0.5 * x * inner_slope;
       return 0.5 * x * (1 + inner);
     }
+    case LS_RELU: *slope = x > 0; return x > 0 ? x : 0;
     case LS_GELU_ERF: break;
   }
   const double normal = 0.5 * (1 + erf(x * root_half));

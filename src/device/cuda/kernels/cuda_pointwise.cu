@@ -24,6 +24,10 @@ __device__ inline float ls_activate(int which, float x, float *slope) {
     *slope = 0.5f * (1 + inner) + 0.5f * x * inner_slope;
     return 0.5f * x * (1 + inner);
   }
+  if (which == 3) {  // relu
+    *slope = x > 0 ? 1 : 0;
+    return x > 0 ? x : 0;
+  }
   const float normal = 0.5f * (1 + erff(x * LS_ROOT_HALF));
   *slope = normal + x * LS_INVERSE_ROOT_TWO_PI * ls_exp<NARROW>(-0.5f * x * x);
   return x * normal;
