@@ -183,6 +183,38 @@ static void routers_by_sigmoids_are_read(void **state) {
   assert_int_equal(ls_model_parameters(&config), 671026419200);
 }
 
+/* As transformers 4 and 5 write it. */
+static void modernbert_is_read(void **state) {
+  (void)state;
+  ls_model_config config;
+  ls_error error = {0};
+  static const uint8_t few[] = {0, LS_LAYER_WINDOW, 0, LS_LAYER_WINDOW};
+  static const uint8_t listed[] = {0, LS_LAYER_WINDOW, LS_LAYER_WINDOW, LS_LAYER_WINDOW};
+#define MODERNBERT "{\"model_type\": \"modernbert\", \"num_hidden_layers\": 4, "
+#define TYPES                                                     \
+  "\"layer_types\": [\"full_attention\", \"sliding_attention\", " \
+  "\"sliding_attention\", \"sliding_attention\"]"
+  assert_int_equal(parse(MODERNBERT "\"global_attn_every_n_layers\": 2,"
+                                    " \"local_rope_theta\": 9.0}",
+                         &config, &error),
+                   LS_OK);
+  assert_memory_equal(config.layer_kinds, few, sizeof few);
+  assert_true(config.rope_theta == 160000 && config.rope_local_theta == 9);
+  assert_int_equal(
+      parse(MODERNBERT TYPES
+            ", \"rope_parameters\": {"
+            " \"full_attention\": {\"rope_type\": \"default\", \"rope_theta\": 8.0},"
+            " \"sliding_attention\": {\"rope_type\": \"default\", \"rope_theta\": 7.0}}}",
+            &config, &error),
+      LS_OK);
+  assert_memory_equal(config.layer_kinds, listed, sizeof listed);
+  assert_true(config.rope_theta == 8 && config.rope_local_theta == 7 && config.window == 65);
+  assert_int_equal(parse(MODERNBERT TYPES ", \"global_attn_every_n_layers\": 2}", &config, &error),
+                   LS_INPUT);
+  assert_non_null(
+      strstr(error.text, "layer 2 is sliding_attention, which the other keys contradict"));
+}
+
 /* GLM-4.5-Air; of its parameters 5,760 are corrections of routers. */
 static void glm4_moe_is_read(void **state) {
   (void)state;
@@ -702,6 +734,7 @@ int main(void) {
       cmocka_unit_test(latents_are_refused),
       cmocka_unit_test(mixtures_are_read),
       cmocka_unit_test(glm4_moe_is_read),
+      cmocka_unit_test(modernbert_is_read),
       cmocka_unit_test(mixtures_of_other_families_are_read),
       cmocka_unit_test(routers_by_sigmoids_are_read),
       cmocka_unit_test(missing_keys_take_the_defaults),

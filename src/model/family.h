@@ -226,6 +226,12 @@ LS_CHECKED ls_status ls_read_rope_object(ls_arena *arena, const ls_json_object *
                                          const ls_json_object *object, double theta, double partial,
                                          ls_model_config *config, ls_error *error);
 
+/* transformers 5 has an object for each type of layer, `both`: full_attention, whose base's
+ * fallback is `theta`, and sliding_attention, which sets rope_local_theta. */
+LS_CHECKED ls_status ls_read_two_ropes(ls_arena *arena, const ls_json_object *json,
+                                       const ls_json_object *both, double theta,
+                                       ls_model_config *config, ls_error *error);
+
 /* layer_types, which must be what `expected` says where both are given: window or not, by layer.
  * `expected` NULL: layer_types alone says it. */
 LS_CHECKED ls_status ls_read_layer_types(ls_arena *arena, const ls_json_object *json,

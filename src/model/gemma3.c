@@ -38,32 +38,6 @@ static const ls_config_guard guards[] = {{"attn_logit_softcapping", "null"}, {0}
 
 static const char *const unused[] = {"cache_implementation", NULL};
 
-/* transformers 5 has an object for each type of layer. */
-static ls_status read_two_ropes(ls_arena *arena, const ls_json_object *json,
-                                const ls_json_object *both, ls_model_config *config,
-                                ls_error *error) {
-  ls_json_object full, sliding;
-  ls_model_config local = *config;
-  const char *key;
-  json_t *value;
-  json_object_foreach((json_t *)both->json, key, value) {
-    if (strcmp(key, "full_attention") != 0 && strcmp(key, "sliding_attention") != 0)
-      return ls_fail(error, LS_INPUT,
-                     "%s: found %.60s; expected full_attention and sliding_attention alone",
-                     both->where, key);
-  }
-  LS_TRY(ls_json_child(arena, both, "full_attention", &full, error));
-  LS_TRY(ls_json_child(arena, both, "sliding_attention", &sliding, error));
-  LS_TRY(ls_read_rope_object(arena, json, &full, 1e6, -1, config, error));
-  const ls_json_object none = {json->where, NULL};
-  LS_TRY(ls_read_rope_object(arena, &none, &sliding, 1e4, -1, &local, error));
-  if (local.rope_scaling != LS_ROPE_PLAIN)
-    return ls_fail(error, LS_INPUT, "%s: rope_type: found another; expected default",
-                   sliding.where);
-  config->rope_local_theta = local.rope_theta;
-  return LS_OK;
-}
-
 static ls_status read_gemma3(ls_arena *arena, const ls_json_object *json, ls_model_config *config,
                              ls_error *error) {
   int64_t every;
@@ -73,7 +47,7 @@ static ls_status read_gemma3(ls_arena *arena, const ls_json_object *json, ls_mod
   LS_TRY(ls_read_window_pattern(arena, json, every, config, error));
   LS_TRY(ls_find_rope(arena, json, &rope, error));
   if (ls_json_has(json, "rope_parameters"))
-    return read_two_ropes(arena, json, &rope, config, error);
+    return ls_read_two_ropes(arena, json, &rope, 1e6, config, error);
   if (rope.json && ls_json_has(&rope, "type") && !ls_json_has(&rope, "rope_type"))
     return ls_fail(error, LS_INPUT, "%s: type: expected rope_type, or transformers scales nothing",
                    rope.where);

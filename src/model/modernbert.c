@@ -33,8 +33,9 @@ static const ls_config_guard guards[] = {{"norm_bias", "false"},
                                          {"position_embedding_type", "\"absolute\""},
                                          {0}};
 
-static const char *const others[] = {"hidden_activation", "local_attention",
-                                     "global_attn_every_n_layers", NULL};
+static const char *const others[] = {
+    "hidden_activation", "local_attention", "global_attn_every_n_layers",
+    "layer_types",       "rope_parameters", NULL};
 
 /* How transformers computes the same, how it draws weights, and what its heads for other tasks do.
  */
@@ -52,13 +53,28 @@ static const char *const unused[] = {"cls_token_id",
 
 static const char *const dropout_keys[] = {"embedding_dropout", NULL};
 
+/* As transformers 4 says it, every few layers see all tokens; as 5 does, each layer by itself. */
+static ls_status read_kinds(ls_arena *arena, const ls_json_object *json, ls_model_config *config,
+                            ls_error *error) {
+  int64_t every;
+  ls_json_object ropes;
+  const bool counted = ls_json_has(json, "global_attn_every_n_layers");
+  LS_TRY(ls_json_count_or(json, "global_attn_every_n_layers", 3, &every, error));
+  uint8_t *kinds = LS_NEW_ARRAY(arena, uint8_t, config->layers);
+  for (int64_t l = 0; l < config->layers; l++) kinds[l] = l % every ? LS_LAYER_WINDOW : 0;
+  const bool listed = ls_json_has(json, "layer_types");
+  LS_TRY(ls_read_layer_types(arena, json, listed && !counted ? NULL : kinds, config, error));
+  LS_TRY(ls_find_rope(arena, json, &ropes, error));
+  if (!ropes.json) return LS_OK;
+  return ls_read_two_ropes(arena, json, &ropes, config->rope_theta, config, error);
+}
+
 static ls_status read_modernbert(ls_arena *arena, const ls_json_object *json,
                                  ls_model_config *config, ls_error *error) {
-  int64_t every, local;
+  int64_t local;
   LS_TRY(ls_read_activation(json, "hidden_activation", "gelu",
                             1u << LS_GELU_TANH | 1u << LS_GELU_ERF, config, error));
   LS_TRY(ls_json_count_or(json, "local_attention", 128, &local, error));
-  LS_TRY(ls_json_count_or(json, "global_attn_every_n_layers", 3, &every, error));
   if (config->width % (2 * config->heads) != 0)
     return ls_fail(error, LS_INPUT,
                    "%s: hidden_size is %lld and num_attention_heads %lld; expected a multiple of "
@@ -68,10 +84,7 @@ static ls_status read_modernbert(ls_arena *arena, const ls_json_object *json,
   config->head_dim = config->width / config->heads;
   config->softmax_scale = 1 / sqrt((double)config->head_dim);
   config->window = local / 2 + 1; /* of each side, with the token itself */
-  uint8_t *kinds = LS_NEW_ARRAY(arena, uint8_t, config->layers);
-  for (int64_t l = 0; l < config->layers; l++) kinds[l] = l % every ? LS_LAYER_WINDOW : 0;
-  config->layer_kinds = kinds;
-  return LS_OK;
+  return read_kinds(arena, json, config, error);
 }
 
 static ls_tensor_id transform(ls_builder *builder, ls_tensor_id x) {

@@ -248,3 +248,27 @@ ls_status ls_read_rope(ls_arena *arena, const ls_json_object *json, double theta
   LS_TRY(ls_find_rope(arena, json, &rope, error));
   return ls_read_rope_object(arena, json, &rope, theta, partial, config, error);
 }
+
+ls_status ls_read_two_ropes(ls_arena *arena, const ls_json_object *json, const ls_json_object *both,
+                            double theta, ls_model_config *config, ls_error *error) {
+  ls_json_object full, sliding;
+  ls_model_config local = *config;
+  const char *key;
+  json_t *value;
+  json_object_foreach((json_t *)both->json, key, value) {
+    if (strcmp(key, "full_attention") != 0 && strcmp(key, "sliding_attention") != 0)
+      return ls_fail(error, LS_INPUT,
+                     "%s: found %.60s; expected full_attention and sliding_attention alone",
+                     both->where, key);
+  }
+  LS_TRY(ls_json_child(arena, both, "full_attention", &full, error));
+  LS_TRY(ls_json_child(arena, both, "sliding_attention", &sliding, error));
+  LS_TRY(ls_read_rope_object(arena, json, &full, theta, -1, config, error));
+  const ls_json_object none = {json->where, NULL};
+  LS_TRY(ls_read_rope_object(arena, &none, &sliding, 1e4, -1, &local, error));
+  if (local.rope_scaling != LS_ROPE_PLAIN)
+    return ls_fail(error, LS_INPUT, "%s: rope_type: found another; expected default",
+                   sliding.where);
+  config->rope_local_theta = local.rope_theta;
+  return LS_OK;
+}

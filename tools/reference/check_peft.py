@@ -1,6 +1,6 @@
 """Takes adapters with a head over classes through Lockstep and PEFT and back.
 
-    venv/bin/pip install peft==0.21.2      # beside tools/reference/requirements.txt
+    venv/bin/pip install -r tools/reference/requirements.txt
     venv/bin/python tools/reference/check_peft.py build/lockstep [FAMILY ...]
 
 For each family a base is drawn by transformers; then, on the same texts:
@@ -75,15 +75,6 @@ class Room:
                                    "data.tokenizer=bytes", "dtype=fp64", "--json"))["loss"]
 
 
-def drop_keys(path):
-    """Of ModernBERT's what transformers 5 says twice: it follows from the older keys."""
-    config = json.loads(path.read_text())
-    if config["model_type"] == "modernbert":
-        for key in ("layer_types", "rope_parameters"):
-            config.pop(key, None)
-    path.write_text(json.dumps(config))
-
-
 def check(room, family):
     sizes, targets = FAMILIES[family]
     torch.manual_seed(7)
@@ -93,7 +84,6 @@ def check(room, family):
     decoder = family in ("llama", "qwen2")
     kind = transformers.AutoModelForCausalLM if decoder else transformers.AutoModelForMaskedLM
     kind.from_config(config).save_pretrained(base)
-    drop_keys(base / "config.json")
     room.run("train", f"model={base}", "task=classify", "data.text=texts.jsonl",
              "data.seq_len=40", "data.validation=0", "data.tokenizer=bytes", "lora.rank=2",
              f"lora.targets=[{targets}]", "train.steps=6", "train.batch=4", "train.lr=1e-2",
