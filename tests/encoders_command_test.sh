@@ -41,7 +41,7 @@ run 0 train $keys lora.rank=2 model=runs/one/checkpoints/step-6 train.lr=1e-2 ou
 run 0 verify $keys mesh.tp=2 mesh.pp=2 train.microbatches=2 -n 4
 
 run 2 generate runs/one "the"
-says "bert is an encoder, whose tokens see those behind them: it fills gaps and continues no text"
+says "bert is an encoder, whose tokens see those behind them: it predicts masked tokens and continues no text"
 run 2 train $keys task=next_token out=runs/wrong
 says "bert is an encoder, whose tokens see those behind them: give task=mlm"
 run 2 train $keys mesh.cp=2 context=ring -n 2 out=runs/wrong

@@ -26,7 +26,7 @@ const ls_layout_number ls_layout_numbers[] = {
     NUMBER(chunks, 0, INT32_MAX),
     NUMBER(post_validation, 0, 1),
     NUMBER(context, 0, LS_CONTEXT_COUNT - 1),
-    NUMBER(ulysses, 1, INT32_MAX),
+    NUMBER(ulysses, 0, INT32_MAX),
     NUMBER(exchange, 0, LS_EXCHANGE_COUNT - 1),
     NUMBER(expert_bound, 0, INT32_MAX),
     NUMBER(expert_again, 0, INT32_MAX),

@@ -207,8 +207,8 @@ static ls_status check_options(const ls_model_config *config, const ls_build_opt
                    config->source, (long long)options->tokens, (long long)options->sequence);
   if (decode && ls_model_is_encoder(config))
     return ls_fail(error, LS_INPUT,
-                   "%s: %s is an encoder, whose tokens see those behind them: it fills gaps and "
-                   "continues no text; use a decoder",
+                   "%s: %s is an encoder, whose tokens see those behind them: it predicts masked "
+                   "tokens and continues no text; use a decoder",
                    config->source, config->family);
   if (options->turns > 0 && ls_model_is_encoder(config))
     return ls_fail(error, LS_INPUT,

@@ -290,7 +290,7 @@ typedef struct ls_build_options {
 const double *ls_rope_frequencies(ls_arena *arena, const ls_model_config *config, bool local,
                                   int64_t sequence, double *scale);
 
-/* Whether tokens see those behind them: it fills gaps, and continues no text. */
+/* Whether tokens see those behind them: it predicts masked tokens, and continues no text. */
 bool ls_model_is_encoder(const ls_model_config *config);
 
 /* Builds the forward graph: segments "embedding", "layers.0" ..., "head". A teacher's layers are

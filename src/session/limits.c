@@ -143,16 +143,16 @@ static ls_status check_no_pairs(const ls_run_file *run, ls_error *error) {
                  ls_run_file_where(run, key));
 }
 
-/* An encoder fills gaps or tells classes apart, and all others continue a text. */
-static ls_status check_gaps(const ls_session *session, ls_error *error) {
+/* An encoder predicts masked tokens or classes, and all others continue a text. */
+static ls_status check_masking(const ls_session *session, ls_error *error) {
   const ls_run_file *run = session->run;
-  const bool encoder = ls_model_is_encoder(&session->config), gaps = run->task == LS_RUN_MLM;
-  if (encoder && !gaps && run->task != LS_RUN_CLASSIFY)
+  const bool encoder = ls_model_is_encoder(&session->config), masks = run->task == LS_RUN_MLM;
+  if (encoder && !masks && run->task != LS_RUN_CLASSIFY)
     return ls_fail(error, LS_INPUT,
                    "%s: %s is an encoder, whose tokens see those behind them: give task=mlm or "
                    "task=classify",
                    ls_run_file_where(run, "task"), session->config.family);
-  if (gaps && !encoder)
+  if (masks && !encoder)
     return ls_fail(error, LS_INPUT,
                    "%s: found mlm with %s, whose tokens see none behind them; expected an encoder, "
                    "such as bert",
@@ -162,7 +162,7 @@ static ls_status check_gaps(const ls_session *session, ls_error *error) {
     return ls_fail(
         error, LS_INPUT, "%s: %g, and mlm.random_replace %g; expected at most 1 together",
         ls_run_file_where(run, "mlm.mask_replace"), mlm->mask_replace, mlm->random_replace);
-  const char *key = gaps                         ? NULL
+  const char *key = masks                        ? NULL
                     : mlm->probability != 0.15   ? "mlm.probability"
                     : mlm->mask_replace != 0.8   ? "mlm.mask_replace"
                     : mlm->random_replace != 0.1 ? "mlm.random_replace"
@@ -174,7 +174,7 @@ static ls_status check_gaps(const ls_session *session, ls_error *error) {
 
 ls_status ls_session_check_task(ls_session *session, ls_error *error) {
   ls_run_file *run = session->run;
-  LS_TRY(check_gaps(session, error));
+  LS_TRY(check_masking(session, error));
   if (run->task != LS_RUN_DPO) return check_no_pairs(run, error);
   run->dpo.longest = session->config.positions;
   if (session->evaluates)

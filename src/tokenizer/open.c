@@ -83,7 +83,7 @@ static int32_t special_of(const ls_token_pipeline *self, const json_t *config, c
 
 /* What tokenizers of encoders have: a mask; and with WordPiece, texts begin with [CLS] and end with
  * [SEP]. */
-static void apply_gaps(ls_token_pipeline *self, const json_t *config) {
+static void apply_mask(ls_token_pipeline *self, const json_t *config) {
   self->mask = special_of(self, config, "mask_token", "[MASK]");
   if (self->mask < 0) self->mask = find_special(self, "<mask>");
   if (!self->word_piece) return;
@@ -107,7 +107,7 @@ static ls_status apply_config(ls_token_pipeline *self, const char *path, ls_erro
     if (self->tokenizer.end_of_text >= 0 || self->sentence) break;
     self->tokenizer.end_of_text = find_special(self, names[i]);
   }
-  apply_gaps(self, config);
+  apply_mask(self, config);
   if (config && self->sentence) apply_sentence_config(self, config);
   json_decref(config);
   return LS_OK;

@@ -72,7 +72,7 @@ static const char *const pair_hyper_keys[] = {"beta", "loss_type", NULL};
 static const char *const teacher_keys[] = {"valid", "teacher_logits_noise", NULL};
 static const char *const teacher_hyper_keys[] = {"alpha", "temperature", NULL};
 /* And those of masked language modelling; "attention" says what config.json says too. */
-static const char *const gap_keys[] = {"zero_gradients", "attention", NULL};
+static const char *const mask_keys[] = {"zero_gradients", "attention", NULL};
 /* And those of other optimizers. */
 static const char *const optimizer_keys[] = {"optimizer",
                                              "muon",
@@ -121,7 +121,7 @@ static ls_status check_keys(const ls_json_object *object, const char *const *kno
   return LS_OK;
 }
 
-static bool fills_gaps(const char *kind) {
+static bool is_masked(const char *kind) {
   return strcmp(kind, "bert_mlm") == 0 || strcmp(kind, "modernbert_mlm") == 0;
 }
 
@@ -129,7 +129,7 @@ static bool fills_gaps(const char *kind) {
  * adapters nor pairs nor a teacher. */
 static ls_status check_words(const ls_json_object *root, const char *plain, bool adapters,
                              bool pairs, bool classes, bool taught, ls_error *error) {
-  const bool gaps = fills_gaps(plain);
+  const bool masked = is_masked(plain);
   const struct {
     const char *key, *begins, *other;
   } words[] = {
@@ -147,7 +147,7 @@ static ls_status check_words(const ls_json_object *root, const char *plain, bool
       {"reference_model", "the policy's own start", NULL},
       {"batch_layout",
        pairs ? "batches.safetensors, int32 [steps, micro_batches, B, T]: chosen_ids, rejected_ids"
-       : classes || gaps ? "batches.safetensors, int32: input_ids, attention_mask"
+       : classes || masked ? "batches.safetensors, int32: input_ids, attention_mask"
        : taught ? "batches.safetensors, int32: input_ids, labels [steps, micro_batches, B, T]"
                 : "row b of micro-batch m of step s starts at ((s*micro_batches+m)*B+b)*T; x = "
                   "tokens[start:start+T], y = tokens[start+1:start+T+1]",
@@ -156,15 +156,16 @@ static ls_status check_words(const ls_json_object *root, const char *plain, bool
        pairs     ? "mean over the step's micro_batches*B pairs of -log sigmoid(beta*((pc - rc) - "
                    "(pr - rr)))"
        : classes ? "cross-entropy of the "
-       : gaps ? "cross-entropy at the positions whose label is not -100 (the label is the token at "
-                "that very position, no shift), summed over all micro-batches of the step and "
-                "divided by the number of such positions in the step"
+       : masked
+           ? "cross-entropy at the positions whose label is not -100 (the label is the token at "
+             "that very position, no shift), summed over all micro-batches of the step and "
+             "divided by the number of such positions in the step"
        : taught ? "(1-alpha)*CE + alpha*temperature^2*KL; CE = (1/n) sum over valid t of -log "
                   "softmax(s_t)[labels[t+1]]; KL = (1/n) sum over valid t of sum_v p(v)*(log p(v) "
                   "- log q(v)), p = softmax(teacher_t/temperature), q = softmax(s_t/temperature)"
                 : "mean cross-entropy over B*T positions, averaged over micro-batches",
        /* config.json says how often */
-       pairs || classes || gaps || taught ? NULL : "mean cross-entropy over B*T positions + "},
+       pairs || classes || masked || taught ? NULL : "mean cross-entropy over B*T positions + "},
       {"aux", "E * sum_e f_e * P_e over the rows of ALL mixture layers and tokens of a micro-batch",
        NULL},
       {"routing", "softmax over all experts' logits, the ", NULL},
@@ -346,16 +347,16 @@ static ls_status read_json(ls_arena *arena, const ls_json_object *root, ls_trace
   const bool pooled = strcmp(kind, "bert_classification") == 0;
   const bool classes = pooled || strcmp(kind, "llama_classification") == 0;
   const bool other = strcmp(kind, "adamw8bit") == 0 || strcmp(kind, "muon") == 0;
-  const bool taught = strcmp(kind, "distillation") == 0, gaps = fills_gaps(kind);
-  LS_TRY(check_words(root, other || classes || gaps ? kind : "pretraining", adapters, pairs,
+  const bool taught = strcmp(kind, "distillation") == 0, masked = is_masked(kind);
+  LS_TRY(check_words(root, other || classes || masked ? kind : "pretraining", adapters, pairs,
                      classes, taught, error));
   LS_TRY(check_keys(root, root_keys,
-                    adapters         ? adapter_keys
-                    : pairs          ? pair_keys
-                    : taught         ? teacher_keys
-                    : other          ? optimizer_keys
-                    : gaps || pooled ? gap_keys
-                                     : NULL,
+                    adapters           ? adapter_keys
+                    : pairs            ? pair_keys
+                    : taught           ? teacher_keys
+                    : other            ? optimizer_keys
+                    : masked || pooled ? mask_keys
+                                       : NULL,
                     error));
   trace->optimizer.name = other ? ls_arena_strdup(arena, kind) : "adamw";
   if (adapters) LS_TRY(read_lora(arena, root, trace, error));
@@ -372,7 +373,7 @@ static ls_status read_json(ls_arena *arena, const ls_json_object *root, ls_trace
   if (pairs) LS_TRY(ls_trace_read_pairs(arena, root, trace, error));
   if (classes) LS_TRY(ls_trace_read_classes(arena, root, pooled, trace, error));
   if (taught) LS_TRY(ls_trace_read_teacher(arena, root, trace, error));
-  if (gaps) LS_TRY(ls_trace_read_gaps(arena, trace, error));
+  if (masked) LS_TRY(ls_trace_read_masked(arena, trace, error));
   return find_model(arena, root, trace, error);
 }
 

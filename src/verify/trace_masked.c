@@ -23,7 +23,7 @@ static ls_status read_all(ls_arena *arena, ls_trace *trace, const ls_safetensors
   return LS_OK;
 }
 
-ls_status ls_trace_read_gaps(ls_arena *arena, ls_trace *trace, ls_error *error) {
+ls_status ls_trace_read_masked(ls_arena *arena, ls_trace *trace, ls_error *error) {
   ls_safetensors *file;
   LS_TRY(ls_safetensors_open(trace->folder, "batches", &file, error));
   const ls_status status = read_all(arena, trace, file, error);
