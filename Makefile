@@ -99,7 +99,7 @@ check-kills: dependencies
 
 check-matrix: dependencies
 	$(MAKE) release
-	for each in build/tests/matrix_*_test build/tests/memory_slow_test; do LS_LAYOUTS=all $$each || exit 1; done
+	for each in build/tests/matrix_*_test build/tests/memory_slow_test build/tests/plan_slow_test; do LS_LAYOUTS=all $$each || exit 1; done
 
 # pip's own settings (PIP_INDEX_URL and the like) say where from, as for a torch without CUDA.
 $(HF_VENV)/ready: tools/reference/requirements.txt
