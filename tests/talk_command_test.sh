@@ -85,6 +85,9 @@ kept=$(sed -n 's/^prompt of \([0-9]*\) tokens, \([0-9]*\) of them kept.*/\1 \2/p
 cp output alone
 printf 'A\nB\n' | talk -n 2
 cmp -s output alone || fail "a conversation on two devices: $(cat output log)"
+# Who takes longer than comm.timeout to ask is waited for.
+{ echo A; sleep 3; echo B; } | talk -n 2 comm.timeout=1
+cmp -s output alone || fail "a slow person: $(cat output log)"
 printf 'A\n/reset\nB\n/help\n/what\n\nA\n/quit\nB\n' | talk
 [ "$(head -n 2 output)" = "It is <a>
 Yes" ] || fail "/reset: $(cat output)"
