@@ -15,6 +15,9 @@ static const double most_elements = 0x1p40, most_elements_of_all = 0x1p58;
 /* `check` tells addresses in a buffer group from those in a unit by this bit. */
 static const int64_t most_bytes = INT64_C(1) << 44;
 
+/* And a rank's shard of a unit by those above this many elements. */
+static const int64_t most_of_unit = INT64_C(1) << 41;
+
 static ls_status check_passes(const ls_session *session, ls_error *error) {
   const ls_run_file *run = session->run;
   const int64_t layers = session->config.layers, microbatches = run->train.microbatches;
@@ -112,8 +115,23 @@ ls_status ls_session_check_sizes(const ls_session *session, ls_error *error) {
   return check_slices(session, error);
 }
 
+static ls_status check_units(const ls_session *session, const ls_program *program,
+                             ls_error *error) {
+  for (int v = 0; v < program->values.count; v++) {
+    const ls_value *value = &program->values.items[v];
+    if (value->flat_elements < most_of_unit) continue;
+    return ls_fail(error, LS_INPUT,
+                   "%s: the unit with %s has %.3g x 10^12 numbers; expected fewer than %.3g x "
+                   "10^12: give a smaller wrap, or a smaller model",
+                   session->config.source, value->name, (double)value->flat_elements / 1e12,
+                   (double)most_of_unit / 1e12);
+  }
+  return LS_OK;
+}
+
 static ls_status check_program(const ls_session *session, const ls_program *program,
                                ls_error *error) {
+  LS_TRY(check_units(session, program, error));
   for (int f = 0; f < program->buffer_groups.count; f++) {
     const ls_buffer_group *buffer_group = &program->buffer_groups.items[f];
     if (buffer_group->bytes < most_bytes) continue;
