@@ -154,7 +154,8 @@ def same_bits(what, found, expected):
 
 def write_trace(room, model, folder):
     """What transformers computes with the model, beside the files in `folder`."""
-    trace = dict(room.trace, seed=0, steps=STEPS, micro_batches=1)
+    config = json.loads((folder / "config.json").read_text())
+    trace = dict(room.trace, seed=0, steps=STEPS, micro_batches=1, config=config)
     trace.pop("warmup", None)
     shutil.copy(TRACES / room.name / "tokens.u16le", folder)
     raw = (folder / "tokens.u16le").read_bytes()
@@ -373,7 +374,7 @@ def main():
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    present = sorted(each.name for each in TRACES.iterdir() if each.is_dir())
+    present = sorted(make_traces.TRACES)  # others are of adapters and pairs
     names = options.names or [*present, "tokenizers"]
     failed = 0
     with tempfile.TemporaryDirectory() as folder:

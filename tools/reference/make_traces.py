@@ -266,7 +266,7 @@ def is_frozen(trace, name):
 
 def share_of_aux(trace):
     """How often the loss that balances experts counts."""
-    config = trace.get("config", {})
+    config = trace["config"]
     return config.get("router_aux_loss_coef") if config.get("output_router_logits") else None
 
 
