@@ -222,6 +222,7 @@ typedef struct ls_preset {
   const char *hub;        /* ORG/NAME on the Hugging Face hub; NULL: none */
   const char *source;     /* of its shape */
   const char *notes;      /* NULL: none */
+  const char *counted;    /* billions that the shape has, where others were published; or NULL */
   const char *not_built;  /* what it has that cannot be built; NULL: it can be */
   const char *config;     /* the keys of a config.json that say its shape; NULL: not built */
 } ls_preset;

@@ -24,6 +24,7 @@ static ls_preset read_preset(ls_arena *arena, const char *name, const json_t *ro
                     .hub = text_of(arena, row, "hub"),
                     .source = text_of(arena, row, "source"),
                     .notes = text_of(arena, row, "notes"),
+                    .counted = text_of(arena, row, "counted"),
                     .not_built = text_of(arena, row, "not_built")};
   const json_t *also = json_object_get(row, "also"), *config = json_object_get(row, "config");
   made.also = LS_NEW_ARRAY(arena, const char *, json_array_size(also) + 1);
