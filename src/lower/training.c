@@ -2,21 +2,24 @@
 
 #include "lower/budget.h"
 
+void ls_build_options_lay(ls_build_options *options, const ls_layout *layout) {
+  options->places = layout->cp > 1;
+  options->turns = ls_layout_turns(layout);
+  options->expert_ranks = ls_layout_senders(layout);
+  options->token_ranks = ls_layout_token_ranks(layout);
+  options->expert_bound = layout->expert_bound;
+}
+
 /* The forward part of a microbatch. */
 static ls_status build_graph(ls_arena *arena, const ls_training *training, const ls_layout *layout,
                              ls_model_mode mode, ls_graph **graph, ls_error *error) {
-  const ls_build_options options = {
-      .mode = mode,
-      .tokens = training->batch / layout->microbatches * training->sequence,
-      .sequence = training->sequence,
-      .documents = training->documents,
-      .places = layout->cp > 1,
-      .turns = ls_layout_turns(layout),
-      .expert_ranks = ls_layout_senders(layout),
-      .token_ranks = ls_layout_token_ranks(layout),
-      .expert_bound = layout->expert_bound,
-      .pairs = training->pairs,
-      .teacher = training->teacher};
+  ls_build_options options = {.mode = mode,
+                              .tokens = training->batch / layout->microbatches * training->sequence,
+                              .sequence = training->sequence,
+                              .documents = training->documents,
+                              .pairs = training->pairs,
+                              .teacher = training->teacher};
+  ls_build_options_lay(&options, layout);
   LS_TRY(ls_model_build(arena, training->model, &options, graph, error));
   for (int p = 0; training->evaluates && p < (*graph)->parameters.count; p++)
     (*graph)->parameters.items[p].trainable = false;

@@ -54,6 +54,10 @@ typedef struct ls_compiled {
 /* The model that a program is of. */
 const ls_graph *ls_compiled_graph(const ls_compiled *compiled, int program);
 
+/* Sets what a layout asks of a graph: places and turns of cp, and ranks that rows of tokens are
+ * sent between. */
+void ls_build_options_lay(ls_build_options *options, const ls_layout *layout);
+
 /* LS_INPUT: the model or the layout cannot be, with the nearest that can. LS_REFUTED: nothing fits
  * the budget. */
 LS_CHECKED ls_status ls_compile(ls_arena *arena, const ls_training *training,

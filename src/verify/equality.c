@@ -10,6 +10,7 @@
 #include "comm/engine.h"
 #include "ir/saved.h"
 #include "lower/compile.h"
+#include "lower/training.h"
 #include "run/rank_parameters.h"
 #include "run/rank_threads.h"
 #include "session/step.h"
@@ -256,21 +257,15 @@ static void make_room(ls_arena *arena, const ls_program *program, ls_trajectory 
 ls_status ls_experiment_graph(ls_arena *arena, const ls_experiment *experiment,
                               const ls_layout *layout, ls_program_kind kind, ls_graph **graph,
                               ls_error *error) {
-  LS_TRY(ls_model_build(
-      arena, experiment->config,
-      &(ls_build_options){
-          .mode = kind == LS_PROGRAM_STEP ? LS_MODEL_TRAIN : LS_MODEL_FORWARD,
-          .tokens = experiment->sequences / layout->microbatches * experiment->sequence,
-          .sequence = experiment->sequence,
-          .documents = experiment->documents || experiment->pairs.beta > 0,
-          .pairs = experiment->pairs,
-          .teacher = experiment->teacher,
-          .places = layout->cp > 1,
-          .turns = ls_layout_turns(layout),
-          .expert_ranks = ls_layout_senders(layout),
-          .token_ranks = ls_layout_token_ranks(layout),
-          .expert_bound = layout->expert_bound},
-      graph, error));
+  ls_build_options options = {
+      .mode = kind == LS_PROGRAM_STEP ? LS_MODEL_TRAIN : LS_MODEL_FORWARD,
+      .tokens = experiment->sequences / layout->microbatches * experiment->sequence,
+      .sequence = experiment->sequence,
+      .documents = experiment->documents || experiment->pairs.beta > 0,
+      .pairs = experiment->pairs,
+      .teacher = experiment->teacher};
+  ls_build_options_lay(&options, layout);
+  LS_TRY(ls_model_build(arena, experiment->config, &options, graph, error));
   const ls_parameter_settings *settings = experiment->settings;
   for (int p = 0; p < (*graph)->parameters.count && settings; p++)
     if (!(*graph)->parameters.items[p].about.teacher)

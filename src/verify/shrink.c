@@ -5,6 +5,7 @@
 
 #include "ir/program.h"
 #include "lower/compile.h"
+#include "lower/training.h"
 #include "pipeline/pipeline.h"
 #include "pipeline/stages.h"
 #include "verify/shrink_parts.h"
@@ -452,13 +453,9 @@ static ls_status try_compile(const search *s, const ls_model_config *config,
                              const ls_layout *layout, int64_t batch, int64_t sequence,
                              unsigned *pieces, ls_error *error) {
   ls_arena *scratch = ls_arena_create();
-  const ls_build_options options = {.tokens = batch / layout->microbatches * sequence,
-                                    .sequence = sequence,
-                                    .places = layout->cp > 1,
-                                    .turns = ls_layout_turns(layout),
-                                    .expert_ranks = ls_layout_senders(layout),
-                                    .token_ranks = ls_layout_token_ranks(layout),
-                                    .expert_bound = layout->expert_bound};
+  ls_build_options options = {.tokens = batch / layout->microbatches * sequence,
+                              .sequence = sequence};
+  ls_build_options_lay(&options, layout);
   ls_program **stages = LS_NEW_ARRAY(scratch, ls_program *, layout->pp);
   ls_graph *graph;
   ls_status status = ls_model_build(scratch, config, &options, &graph, error);
