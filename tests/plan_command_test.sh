@@ -42,6 +42,22 @@ says "task pretrain (100B are 804 a parameter): optimizer.name=adamw"
 run 0 plan $model --on A100-SXM-80 --tokens 100B --budget 400
 grep -v " on 1 x NVIDIA" output | grep -q " x NVIDIA A100" || fail "money for more devices is left"
 
+# sequences too long for one device, and experts of several: what is found is written, and compiles
+run 0 plan llama3.1-8b --on 8xA100-SXM-80 data.seq_len=65536 train.batch=4 mesh.tp=1 mesh.pp=1 context=ring -o long.yaml
+matches "cp [248] (ring), dp .*micro-batch 1"
+grep -q "^  cp: [248]$" long.yaml || fail "ranks that share a sequence are not written"
+grep -q "^context: ring$" long.yaml || fail "the way keys come is not written"
+run 0 check long.yaml --on 8xA100-SXM-80 -n 8
+run 0 plan mixtral-8x7b --on 32xH100-SXM data.seq_len=1024 train.batch=32 mesh.pp=4 zero=1 mesh.ep=4 -o mixture.yaml
+matches "ep 4, dp .*zero-1"
+says "waiting for expert parallelism"
+grep -q "^  ep: 4$" mixture.yaml || fail "ranks that share out experts are not written"
+run 0 check mixture.yaml --on 32xH100-SXM -n 32
+run 2 plan mixtral-8x7b --on 8xH100-SXM mesh.ep=3
+says "no layout of 8 devices has mesh.ep=3"
+run 2 plan $model --on 4xA100-SXM-80 mesh.ep=2
+says "ep divides 0 experts"
+
 run 2 plan $model --on 4xA100-SXM-80 --fix mesh.tp=5
 says "mesh.tp=5 does not divide 4 devices"
 run 2 plan $model --on 8xA100-SXM-80 --fix mesh.tp=4 --fix mesh.pp=4

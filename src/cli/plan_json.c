@@ -13,6 +13,11 @@ static json_t *row_json(const ls_plan_report *report, const ls_planned *of,
   const ls_interval *interval = ls_interval_of(of->cluster, of->problem.devices);
   for (int a = 0; a < LS_LAYOUT_AXES; a++)
     json_object_set_new(made, ls_layout_axis(a), json_integer(ls_layout_size(layout, a)));
+  json_object_set_new(made, "ep", json_integer(layout->ep));
+  if (layout->cp > 1)
+    json_object_set_new(made, "context", json_string(ls_context_name(layout->context)));
+  if (layout->cp > 1 && layout->context == LS_CONTEXT_HYBRID)
+    json_object_set_new(made, "ulysses_degree", json_integer(layout->ulysses));
   json_object_set_new(made, "zero", json_integer(layout->zero));
   json_object_set_new(made, "schedule", json_string(layout->schedule));
   json_object_set_new(made, "chunks", json_integer(layout->chunks));

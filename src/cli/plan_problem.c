@@ -125,6 +125,8 @@ static ls_plan_held held_of(const ls_run_file *run) {
       .offload = is_held(run, "offload.optimizer") || is_held(run, "offload.parameters"),
       .reduce = is_held(run, "reduce"),
       .sequence_parallel = is_held(run, "sequence_parallel"),
+      .ep = is_held(run, "mesh.ep"),
+      .context = is_held(run, "context"),
       .prefetch = is_held(run, "prefetch")};
   for (int a = 0; a < LS_LAYOUT_AXES; a++) {
     char key[64];
@@ -140,11 +142,6 @@ static ls_plan_held held_of(const ls_run_file *run) {
 /* What cannot be kept while all else is chosen. */
 static ls_status check_held(const ls_run_file *run, ls_error *error) {
   const ls_pipeline_kind *kind;
-  if (is_held(run, "mesh.ep") && run->mesh.ep > 1)
-    return ls_fail(error, LS_INPUT,
-                   "mesh.ep=%lld: layouts with expert parallelism are not searched yet: use "
-                   "mesh.ep=1, or simulate, which takes them",
-                   (long long)run->mesh.ep);
   if (is_held(run, "stages"))
     return ls_fail(error, LS_INPUT, "%s: plan has stages cut by cost; leave it out",
                    ls_run_file_where(run, "stages"));
@@ -160,12 +157,6 @@ static ls_status check_held(const ls_run_file *run, ls_error *error) {
 
 /* Axes that are held are factors of the number of devices. */
 static ls_status check_axes(const ls_plan_problem *problem, ls_error *error) {
-  if (problem->base.cp > 1)
-    return ls_fail(
-        error, LS_INPUT,
-        "mesh.cp=%d: layouts with context parallelism are not searched yet: use mesh.cp=1, "
-        "or simulate, which takes them",
-        problem->base.cp);
   int64_t held = 1;
   for (int a = 0; a < LS_LAYOUT_AXES; a++) {
     const int size = ls_layout_size(&problem->base, a);
@@ -244,6 +235,7 @@ static void take_base(const ls_run_file *run, const ls_session *session, ls_plan
   for (int a = 0; a < LS_LAYOUT_AXES; a++)
     if (problem->held.axis[a])
       ls_layout_set_size(&problem->base, a, (int)ls_run_file_mesh_size(run, ls_layout_axis(a)));
+  if (problem->held.ep) problem->base.ep = (int)run->mesh.ep;
   problem->limit = ls_session_limit(session);
 }
 
@@ -293,8 +285,11 @@ ls_run_file *ls_planned_run(ls_arena *arena, const ls_planned *of, const ls_plan
   const ls_layout *layout = &row->layout;
   const int shards = ls_layout_shards(layout);
   ls_run_file *made = ls_run_file_copy(arena, of->run);
-  made->mesh =
-      (ls_run_mesh){layout->pp, ls_layout_data_ranks(layout) / shards, shards, 1, layout->tp, 1};
+  made->mesh = (ls_run_mesh){layout->pp, ls_layout_data_ranks(layout) / shards,
+                             shards,     layout->cp,
+                             layout->tp, layout->ep};
+  made->context = (ls_run_context)layout->context;
+  if (layout->context == LS_CONTEXT_HYBRID) made->ulysses_degree = layout->ulysses;
   made->zero = layout->zero;
   made->schedule = layout->schedule;
   made->chunks = layout->chunks;

@@ -83,6 +83,11 @@ static const char *print_change(ls_arena *arena, const ls_plan_row *from, const 
     SAY("%s %d", ls_layout_axis(x), ls_layout_size(b, x));
     mesh = true;
   }
+  if (a->ep != b->ep) SAY("ep %d", b->ep);
+  if (b->cp > 1 && (ls_layout_turns(a) != ls_layout_turns(b) ||
+                    ls_layout_head_ranks(a) != ls_layout_head_ranks(b)))
+    SAY(b->context == LS_CONTEXT_HYBRID ? "context %s of %d" : "context %s",
+        ls_context_name(b->context), b->ulysses);
   if (a->zero != b->zero) SAY("zero %d", b->zero);
   if (b->pp > 1 && (a->pp == 1 || strcmp(a->schedule, b->schedule) != 0 || a->chunks != b->chunks))
     SAY(b->chunks > 1 ? "schedule %s, %d chunks" : "schedule %s", b->schedule, b->chunks);
@@ -166,7 +171,9 @@ static const char *link_of(const ls_planned *of, const ls_plan_row *row, ls_plan
   if (!cluster) return NULL;
   int members = 0; /* consecutive ranks that a group of the term lies in: tp within dp within pp */
   if (term == LS_PLAN_TENSOR) members = layout->tp;
-  if (term == LS_PLAN_DATA) members = layout->tp * ls_layout_data_ranks(layout);
+  if (term == LS_PLAN_CONTEXT) members = layout->tp * layout->cp;
+  if (term == LS_PLAN_EXPERTS) members = layout->tp * layout->ep;
+  if (term == LS_PLAN_DATA) members = layout->tp * ls_layout_token_ranks(layout);
   if (term == LS_PLAN_TIERS) return cluster->host_link ? cluster->host_link->name : NULL;
   if (!members) return NULL;
   const ls_link *link = members > cluster->per_host ? cluster->network : cluster->peer;

@@ -118,22 +118,33 @@ static const char *print_offload(ls_arena *arena, const ls_offload *offload) {
   return text;
 }
 
+const char *ls_context_name(ls_context context) {
+  static const char *const names[LS_CONTEXT_COUNT] = {"gather", "ring", "ulysses", "hybrid"};
+  return names[context];
+}
+
+const char *ls_layout_print_context(ls_arena *arena, const ls_layout *layout) {
+  if (layout->cp == 1) return "";
+  if (layout->context == LS_CONTEXT_GATHER) return ls_arena_printf(arena, "cp %d, ", layout->cp);
+  return layout->context == LS_CONTEXT_HYBRID
+             ? ls_arena_printf(arena, "cp %d (ring of ulysses %d), ", layout->cp, layout->ulysses)
+             : ls_arena_printf(arena, "cp %d (%s), ", layout->cp, ls_context_name(layout->context));
+}
+
+const char *ls_layout_print_experts(ls_arena *arena, const ls_layout *layout) {
+  if (layout->ep == 1) return "";
+  return ls_arena_printf(arena, "ep %d%s, ", layout->ep,
+                         ls_layout_senders(layout) ? " (all-to-all)" : "");
+}
+
 const char *ls_layout_print(ls_arena *arena, const ls_layout *layout) {
   const char *pipeline = "";
   if (layout->pp > 1)
     pipeline = ls_arena_printf(arena, "pp %d (%s), ", layout->pp,
                                layout->schedule ? layout->schedule : "1f1b");
-  static const char *const kinds[LS_CONTEXT_COUNT] = {"", " (ring)", " (ulysses)"};
-  const char *context = "";
-  if (layout->cp > 1 && layout->context == LS_CONTEXT_HYBRID)
-    context = ls_arena_printf(arena, "cp %d (ring of ulysses %d), ", layout->cp, layout->ulysses);
-  else if (layout->cp > 1)
-    context = ls_arena_printf(arena, "cp %d%s, ", layout->cp, kinds[layout->context]);
-  const char *experts = "";
-  if (layout->ep > 1)
-    experts = ls_arena_printf(arena, "ep %d%s, ", layout->ep,
-                              ls_layout_senders(layout) ? " (all-to-all)" : "");
   return ls_arena_printf(arena, "%sdp_replicate %d, dp_shard %d, %stp %d, %s%s%s", pipeline,
-                         layout->dp_replicate, layout->dp_shard, context, layout->tp, experts,
-                         ls_zero_name(layout->zero), print_offload(arena, &layout->offload));
+                         layout->dp_replicate, layout->dp_shard,
+                         ls_layout_print_context(arena, layout), layout->tp,
+                         ls_layout_print_experts(arena, layout), ls_zero_name(layout->zero),
+                         print_offload(arena, &layout->offload));
 }

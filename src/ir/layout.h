@@ -23,6 +23,8 @@ typedef enum ls_context {
   LS_CONTEXT_COUNT
 } ls_context;
 
+const char *ls_context_name(ls_context context); /* "gather" */
+
 /* How tokens come to experts of other ranks, with ep > 1; in the order of the words of
  * experts.exchange. */
 typedef enum ls_expert_exchange {
@@ -127,7 +129,14 @@ typedef struct ls_layout {
 
 /* The axes that a layout gives sizes of, outermost first, by the names of their keys in a run file:
  * "pp", ... Who needs all of them, or what their sizes come to, asks here. */
-enum { LS_LAYOUT_AXES = 5 };
+enum {
+  LS_LAYOUT_PP = 0,
+  LS_LAYOUT_DP_REPLICATE,
+  LS_LAYOUT_DP_SHARD,
+  LS_LAYOUT_CP,
+  LS_LAYOUT_TP,
+  LS_LAYOUT_AXES
+};
 const char *ls_layout_axis(int axis);
 int ls_layout_size(const ls_layout *layout, int axis);
 void ls_layout_set_size(ls_layout *layout, int axis, int size);
@@ -164,5 +173,9 @@ ls_layout ls_layout_default(void);
 /* "pp 2 (zbv), dp_replicate 1, dp_shard 4, cp 2, tp 2, zero-3", in the arena; pp and cp where
  * above 1, ep likewise. */
 const char *ls_layout_print(ls_arena *arena, const ls_layout *layout);
+
+/* Parts of that: "cp 4 (ring), " and "ep 8 (all-to-all), "; "" where the axis has one rank. */
+const char *ls_layout_print_context(ls_arena *arena, const ls_layout *layout);
+const char *ls_layout_print_experts(ls_arena *arena, const ls_layout *layout);
 
 #endif

@@ -5,6 +5,8 @@
 #include "plan/plan.h"
 
 enum { MOST_MICRO_BATCH = 64, MOST_MICROBATCHES = 1024, MOST_CHUNKS = 8 };
+/* A sequence is cut into parts of no fewer tokens, unless a user says so. */
+enum { LEAST_PART = 2048 };
 
 /* What a layout makes again, in the order in which it costs more time and less memory. */
 static const char *const recompute_words[] = {"none", "selective", "full"};
@@ -48,7 +50,9 @@ bool ls_plan_same(const ls_layout *a, const ls_layout *b) {
          a->offload.optimizer == b->offload.optimizer &&
          a->offload.parameters == b->offload.parameters && a->gather == b->gather &&
          a->reduce == b->reduce && a->prefetch == b->prefetch &&
-         a->sequence_parallel == b->sequence_parallel;
+         a->sequence_parallel == b->sequence_parallel && a->ep == b->ep &&
+         ls_layout_turns(a) == ls_layout_turns(b) &&
+         ls_layout_head_ranks(a) == ls_layout_head_ranks(b);
 }
 
 /* What waits on the host: nothing, the optimizer's state, parameters too. */
@@ -65,7 +69,7 @@ static bool holds(const ls_plan_problem *problem, const ls_layout *layout) {
   const ls_layout *base = &problem->base;
   for (int x = 0; x < LS_LAYOUT_AXES; x++)
     if (held->axis[x] && ls_layout_size(layout, x) != ls_layout_size(base, x)) return false;
-  return (!held->zero || layout->zero == base->zero) &&
+  return (!held->zero || layout->zero == base->zero) && (!held->ep || layout->ep == base->ep) &&
          (!held->schedule || strcmp(layout->schedule, base->schedule) == 0) &&
          (!held->chunks || base->chunks == 0 || layout->chunks == base->chunks) &&
          (!held->recompute || ls_op_set_equal(&layout->recompute, &base->recompute)) &&
@@ -77,6 +81,36 @@ static bool holds(const ls_plan_problem *problem, const ls_layout *layout) {
          (!held->prefetch || layout->prefetch == base->prefetch);
 }
 
+/* Sequences of a microbatch are divided before one is cut: with as many tokens a rank, nobody waits
+ * for others' keys. */
+static bool should_cut(const ls_plan_problem *problem, const ls_layout *layout) {
+  const ls_plan_held *held = &problem->held;
+  if (layout->cp == 1 || held->axis[LS_LAYOUT_CP]) return true;
+  const int64_t each = problem->training->batch / ls_layout_data_ranks(layout);
+  const int64_t micro_batch = each / layout->microbatches;
+  return problem->training->sequence / layout->cp >= LEAST_PART &&
+         (micro_batch == 1 || held->axis[LS_LAYOUT_DP_SHARD] || held->micro_batch);
+}
+
+/* All ranks of cp, and some of dp_shard, have as many experts each (shard/strategy.c). */
+static bool can_share_experts(const ls_plan_problem *problem, const ls_layout *layout) {
+  const int64_t experts = problem->training->model->experts;
+  return layout->ep == 1 ||
+         (experts > 0 && experts % layout->ep == 0 && layout->ep % layout->cp == 0 &&
+          layout->dp_shard % (layout->ep / layout->cp) == 0);
+}
+
+static bool can_share_tokens(const ls_plan_problem *problem, const ls_layout *layout) {
+  return problem->training->sequence % (layout->cp > 1 ? 2 * layout->cp : 1) == 0 &&
+         should_cut(problem, layout) && can_share_experts(problem, layout);
+}
+
+/* With cp alone ZeRO shards over its ranks: it takes no more than without. */
+static bool can_shard(const ls_plan_problem *problem, const ls_layout *layout) {
+  if (layout->zero) return layout->dp_shard * layout->cp > 1;
+  return layout->dp_shard == 1 && (layout->cp == 1 || problem->held.zero);
+}
+
 /* What the numbers of model, batch and devices allow. */
 static bool can_be(const ls_plan_problem *problem, const ls_layout *layout) {
   const ls_model_config *model = problem->training->model;
@@ -86,32 +120,35 @@ static bool can_be(const ls_plan_problem *problem, const ls_layout *layout) {
   return ls_layout_ranks(layout) == problem->devices && batch % data == 0 &&
          layout->microbatches >= 1 && batch / data % layout->microbatches == 0 &&
          layout->microbatches <= MOST_MICROBATCHES && model->heads % layout->tp == 0 &&
-         (int64_t)layout->pp * chunks <= model->layers &&
-         (layout->zero == 0) == (ls_layout_shards(layout) == 1);
+         (int64_t)layout->pp * chunks <= model->layers && can_share_tokens(problem, layout) &&
+         can_shard(problem, layout);
 }
 
 /* Bytes that lie on a device between steps at least, or on its host for it: no stage has less than
  * its part of all. */
-static double least_state(const ls_layout *layout, double parameters, ls_tier tier) {
-  const double shards = layout->zero ? ls_layout_shards(layout) : 1;
-  const double own = parameters / layout->pp / layout->tp;
-  const double weights = (double)ls_dtype_bytes(layout->compute) / (layout->zero == 3 ? shards : 1);
-  double bytes = layout->offload.parameters == tier ? weights : 0;
+static double least_state(const ls_layout *layout, const ls_plan_sizes *sizes, ls_tier tier) {
+  const double shards = layout->zero ? layout->dp_shard * layout->cp : 1;
+  const double ranks = layout->pp * layout->tp;
+  const double elsewhere = 1 - 1.0 / layout->ep;
+  double bytes = 0;
+  if (layout->offload.parameters == tier)
+    bytes =
+        layout->zero == 3 ? sizes->bytes / shards : sizes->bytes - sizes->expert_bytes * elsewhere;
   const bool all = tier == LS_TIER_DEVICE || !(layout->offload.optimizer_fraction < 1);
   if (layout->offload.optimizer == tier && all)
     for (int part = LS_PART_MASTER; part <= LS_PART_CODES2; part++)
       if (ls_optimizer_keeps(&layout->optimizer, 0, (ls_state_part)part) &&
           (part != LS_PART_MASTER || ls_dtype_bytes(layout->compute) < 4))
-        bytes += (double)ls_dtype_bytes(ls_state_dtype(layout, (ls_state_part)part, LS_COMPUTE)) /
-                 shards;
-  return own * bytes;
+        bytes += (double)ls_dtype_bytes(ls_state_dtype(layout, (ls_state_part)part, LS_COMPUTE)) *
+                 sizes->trained / shards;
+  return bytes / ranks;
 }
 
-static bool may_fit(const ls_plan_problem *problem, const ls_layout *layout, double parameters) {
-  return (!problem->limit ||
-          least_state(layout, parameters, LS_TIER_DEVICE) <= (double)problem->limit) &&
+static bool may_fit(const ls_plan_problem *problem, const ls_layout *layout,
+                    const ls_plan_sizes *of) {
+  return (!problem->limit || least_state(layout, of, LS_TIER_DEVICE) <= (double)problem->limit) &&
          (!problem->host_limit ||
-          least_state(layout, parameters, LS_TIER_HOST) <= (double)problem->host_limit);
+          least_state(layout, of, LS_TIER_HOST) <= (double)problem->host_limit);
 }
 
 static void add(const ls_plan_problem *problem, const ls_layout *layout, ls_plan_candidates *to) {
@@ -122,7 +159,7 @@ static void add(const ls_plan_problem *problem, const ls_layout *layout, ls_plan
   if (held->micro_batch && micro_batch != held->micro_batch) return;
   if (held->microbatches && layout->microbatches != held->microbatches) return;
   to->seen++;
-  if (to->parameters > 0 && !may_fit(problem, layout, to->parameters)) return;
+  if (to->sizes.bytes > 0 && !may_fit(problem, layout, &to->sizes)) return;
   *LS_APPEND(to->arena, &to->list) =
       (ls_plan_candidate){.layout = *layout, .micro_batch = micro_batch};
 }
@@ -133,8 +170,8 @@ static void add_away(const ls_plan_problem *problem, ls_layout layout, ls_plan_c
     add(problem, &layout, to);
     return;
   }
-  const int count =
-      layout.zero == 3 || ls_layout_shards(&layout) == 1 ? AWAY_COUNT : AWAY_COUNT - 1;
+  const bool whole = layout.zero < 3 && layout.dp_shard * layout.cp > 1;
+  const int count = whole ? AWAY_COUNT - 1 : AWAY_COUNT;
   for (int away = 0; away < count; away++) {
     set_away(&layout, away);
     add(problem, &layout, to);
@@ -190,6 +227,12 @@ static void add_microbatches(const ls_plan_problem *problem, ls_layout layout,
   }
 }
 
+static void add_experts(const ls_plan_problem *problem, ls_layout layout, ls_plan_candidates *to) {
+  const int most = problem->training->model->experts ? layout.dp_shard * layout.cp : 1;
+  for (layout.ep = 1; layout.ep <= most; layout.ep++)
+    if (can_share_experts(problem, &layout)) add_microbatches(problem, layout, to);
+}
+
 /* Data-parallel ranks cut into replicas of shard groups, with each way to shard. */
 static void add_data(const ls_plan_problem *problem, ls_layout layout, int data,
                      ls_plan_candidates *to) {
@@ -197,8 +240,21 @@ static void add_data(const ls_plan_problem *problem, ls_layout layout, int data,
   for (int shards = 1; shards <= data; shards++) {
     if (data % shards) continue;
     ls_layout_set_data_ranks(&layout, data / shards, shards);
-    for (layout.zero = shards > 1; layout.zero <= (shards > 1 ? 3 : 0); layout.zero++)
-      add_microbatches(problem, layout, to);
+    for (layout.zero = 0; layout.zero <= 3; layout.zero++)
+      if (can_shard(problem, &layout)) add_experts(problem, layout, to);
+  }
+}
+
+/* Ranks that share a sequence, and so all else that a rank of the data axes has. */
+static void add_context(const ls_plan_problem *problem, ls_layout layout, int rest,
+                        ls_plan_candidates *to) {
+  for (int cp = 1; cp <= rest; cp++) {
+    if (rest % cp || problem->training->sequence % cp) continue;
+    if (cp > 1 && problem->training->sequence / cp < LEAST_PART &&
+        !problem->held.axis[LS_LAYOUT_CP])
+      break;
+    layout.cp = cp;
+    add_data(problem, layout, rest / cp, to);
   }
 }
 
@@ -215,7 +271,7 @@ void ls_plan_enumerate(const ls_plan_problem *problem, ls_plan_candidates *to) {
       if (pp == 1) layout.schedule = "1f1b", layout.chunks = 1;
       for (int whole = 0; whole < (tp > 1 ? 2 : 1); whole++) {
         layout.sequence_parallel = tp > 1 && !whole;
-        add_data(problem, layout, rest / tp, to);
+        add_context(problem, layout, rest / tp, to);
       }
     }
   }
@@ -237,14 +293,13 @@ static void add_exchange(const ls_plan_problem *problem, const ls_layout *of, in
   ls_layout layout = *of;
   ls_layout_set_size(&layout, from, ls_layout_size(of, from) / factor);
   ls_layout_set_size(&layout, into, factor * ls_layout_size(of, into));
-  if (layout.cp > 1) return; /* costs are not known of such layouts */
+  while (!can_share_experts(problem, &layout)) layout.ep--;
   const int64_t each = problem->training->batch / ls_layout_data_ranks(&layout);
   const int64_t micro = problem->training->batch / ls_layout_data_ranks(of) / of->microbatches;
   layout.microbatches = (int)(each / micro > 0 ? each / micro : 1);
   layout.sequence_parallel =
       layout.tp > 1 && (of->tp > 1 ? of->sequence_parallel : problem->base.sequence_parallel);
-  if (ls_layout_shards(&layout) == 1) layout.zero = 0;
-  if (ls_layout_shards(&layout) > 1 && layout.zero == 0) layout.zero = 1;
+  if (!can_shard(problem, &layout)) layout.zero = layout.zero ? 0 : 1;
   if (layout.pp == 1) layout.schedule = "1f1b", layout.chunks = 1;
   while (layout.pp > of->pp && layout.chunks % 2 == 0 &&
          (int64_t)layout.pp * layout.chunks > problem->training->model->layers)
@@ -278,8 +333,25 @@ static void add_batches(const ls_plan_problem *problem, const ls_layout *of,
 static void add_ways_to_shard(const ls_plan_problem *problem, const ls_layout *of,
                               ls_plan_candidates *to) {
   ls_layout layout = *of;
-  for (layout.zero = 1; layout.zero <= 3 && ls_layout_shards(of) > 1; layout.zero++)
+  for (layout.zero = 1; layout.zero <= 3; layout.zero++)
     if (layout.zero != of->zero) add(problem, &layout, to);
+}
+
+/* More or fewer ranks with experts of their own; other ways to come by all keys of a sequence. */
+static void add_shares(const ls_plan_problem *problem, const ls_layout *of,
+                       ls_plan_candidates *to) {
+  const int most = problem->training->model->experts ? of->dp_shard * of->cp : 1;
+  ls_layout layout = *of;
+  for (layout.ep = 1; layout.ep <= most; layout.ep++)
+    if (layout.ep != of->ep) add(problem, &layout, to);
+  layout = *of;
+  for (int kind = 0; kind < LS_CONTEXT_COUNT && of->cp > 1 && !problem->held.context; kind++) {
+    layout.context = (ls_context)kind;
+    const int most_heads = kind == LS_CONTEXT_HYBRID ? of->cp / 2 : 1;
+    for (layout.ulysses = kind == LS_CONTEXT_HYBRID ? 2 : 1; layout.ulysses <= most_heads;
+         layout.ulysses++)
+      if (of->cp % layout.ulysses == 0 && !ls_plan_same(&layout, of)) add(problem, &layout, to);
+  }
 }
 
 static void add_kinds(const ls_plan_problem *problem, const ls_layout *of, ls_plan_candidates *to) {
@@ -332,6 +404,7 @@ void ls_plan_neighbours(const ls_plan_problem *problem, const ls_plan_row *of,
   add_exchanges(problem, &plain, to);
   add_batches(problem, &plain, to);
   add_ways_to_shard(problem, &plain, to);
+  add_shares(problem, &plain, to);
   add_savings(problem, &plain, to);
   add_kinds(problem, &plain, to);
   add_times(problem, &plain, to);

@@ -8,9 +8,11 @@
 #include "plan/plan.h"
 #include "sim/sim.h"
 
-/* What one layer and all else of a microbatch take on a rank, where nothing but tp cuts them. */
+/* What one layer and all else of a microbatch take on a rank, where only tp, cp and ep cut
+ * them. */
 typedef struct class_cost {
-  int tp;
+  int tp, cp, ep;
+  int turns, head_ranks; /* of cp: how keys come (ir/layout.h) */
   ls_op_set recompute;
   bool sequence_parallel, splits; /* splits: every pass back is in two halves */
   int64_t micro_batch;
@@ -24,7 +26,7 @@ typedef struct estimate {
   ls_arena *arena;
   const ls_plan_problem *problem;
   LS_LIST(class_cost) classes;
-  double layer_parameters, rest_parameters;
+  ls_plan_sizes layer, rest; /* of one layer, and of all that is in none */
 } estimate;
 
 /* Of a unit: squares of its gradient, their sum, the update itself and its copy for use. */
@@ -33,13 +35,7 @@ typedef struct estimate {
 /* A layout whose estimate is below this part of a device needs nothing on the host. */
 #define SURELY_FITS 0.6
 
-static ls_model_config shortened(const ls_model_config *model, int64_t layers) {
-  ls_model_config made = *model;
-  made.layers = layers;
-  return made;
-}
-
-/* State of so many parameters that a rank has: weights and gradients, master weights, moments. */
+/* State of a parameter that is trained: weights and gradients, master weights, moments. */
 typedef struct state_bytes {
   double weights, gradients, optimizer;
 } state_bytes;
@@ -71,14 +67,22 @@ static double kept_and_made(ls_arena *arena, const ls_program *program) {
   return (double)most;
 }
 
+/* Seconds of a step in which a rank waits for weights or gradients of others. */
+static double waits_for_units(const ls_sim_stage *stage) {
+  double seconds = 0;
+  for (int c = 0; c < stage->causes.count; c++)
+    if (stage->causes.items[c].of_unit) seconds += stage->causes.items[c].exposed;
+  return seconds;
+}
+
 /* Seconds of passes and of what they wait for, and bytes, of a model of so many layers. */
 static bool cost_layers(const estimate *of, const ls_layout *layout, int64_t micro_batch,
                         int64_t layers, double *seconds, double *bytes, double *beside) {
   const ls_plan_problem *problem = of->problem;
-  const ls_model_config model = shortened(problem->training->model, layers);
+  const ls_model_config model = ls_plan_shortened(problem->training->model, layers);
   ls_training training = *problem->training;
   training.model = &model;
-  training.batch = micro_batch;
+  training.batch = micro_batch * ls_layout_data_ranks(layout);
   training.budget = 0;
   training.prepare = NULL;
   ls_arena *arena = ls_arena_create();
@@ -90,7 +94,7 @@ static bool cost_layers(const estimate *of, const ls_layout *layout, int64_t mic
   if (can) {
     const double *by_kind = made->stage[0].by_kind;
     *seconds = made->seconds - by_kind[LS_ACTION_UPDATE] - by_kind[LS_ACTION_NORM] -
-               by_kind[LS_ACTION_SUM];
+               by_kind[LS_ACTION_SUM] - waits_for_units(&made->stage[0]);
     *bytes = kept_and_made(arena, compiled.stages[LS_COMPILED_STEP][0]);
     *beside = (double)compiled.workspace[0];
   }
@@ -106,15 +110,22 @@ static bool splits(const ls_layout *layout) {
 
 static const class_cost *class_of(estimate *of, const ls_plan_candidate *candidate) {
   const ls_layout *layout = &candidate->layout;
-  for (int c = 0; c < of->classes.count; c++) {
+  for (int c = of->classes.count - 1; c >= 0; c--) { /* like ones come together */
     const class_cost *each = &of->classes.items[c];
-    if (each->tp == layout->tp && each->micro_batch == candidate->micro_batch &&
+    if (each->tp == layout->tp && each->cp == layout->cp && each->ep == layout->ep &&
+        each->turns == ls_layout_turns(layout) &&
+        each->head_ranks == ls_layout_head_ranks(layout) &&
+        each->micro_batch == candidate->micro_batch &&
         each->sequence_parallel == layout->sequence_parallel && each->splits == splits(layout) &&
         ls_op_set_equal(&each->recompute, &layout->recompute))
       return each;
   }
   class_cost *made = LS_APPEND(of->arena, &of->classes);
   *made = (class_cost){.tp = layout->tp,
+                       .cp = layout->cp,
+                       .ep = layout->ep,
+                       .turns = ls_layout_turns(layout),
+                       .head_ranks = ls_layout_head_ranks(layout),
                        .recompute = layout->recompute,
                        .sequence_parallel = layout->sequence_parallel,
                        .splits = splits(layout),
@@ -124,7 +135,7 @@ static const class_cost *class_of(estimate *of, const ls_plan_candidate *candida
   alone.schedule = made->splits ? "zbh1" : "1f1b";
   alone.zero = 0;
   alone.offload = (ls_offload){0};
-  ls_layout_set_data_ranks(&alone, 1, 1);
+  ls_layout_set_data_ranks(&alone, 1, alone.ep > 1 ? alone.ep / alone.cp : 1);
   double one_s, two_s, one, two;
   made->cannot = !cost_layers(of, &alone, made->micro_batch, 1, &one_s, &one, &made->beside) ||
                  !cost_layers(of, &alone, made->micro_batch, 2, &two_s, &two, &made->beside);
@@ -136,17 +147,35 @@ static const class_cost *class_of(estimate *of, const ls_plan_candidate *candida
   return made;
 }
 
-static int replicas_of(const ls_layout *layout) {
-  return ls_layout_data_ranks(layout) / ls_layout_shards(layout);
+/* Ranks that a unit's state is sharded over; those that each have all of it. */
+static int sharing(const ls_layout *layout) {
+  return layout->dp_shard * layout->cp;
 }
 
-/* A collective over the data axes of a rank, those that shard or that replicate, of so many units
- * one after another. */
-static double over(const ls_plan_problem *problem, const ls_layout *layout, bool replicas,
-                   ls_collective collective, double bytes, double units) {
-  const int ranks = replicas ? replicas_of(layout) : ls_layout_shards(layout);
+/* Of some layers and of a part of the rest, what a rank of tp uses: of experts only its own. */
+static ls_plan_sizes used_of(const estimate *of, const ls_layout *layout, double layers,
+                             double rest) {
+  const double tp = layout->tp, elsewhere = layers * (1 - 1.0 / layout->ep);
+  const ls_plan_sizes *layer = &of->layer;
+  return (ls_plan_sizes){
+      (layer->bytes * layers + of->rest.bytes * rest - layer->expert_bytes * elsewhere) / tp,
+      (layer->trained * layers + of->rest.trained * rest - layer->experts_trained * elsewhere) / tp,
+      layer->expert_bytes * layers / layout->ep / tp,
+      layer->experts_trained * layers / layout->ep / tp};
+}
+
+/* Of the same, what the ranks of a data axis have together. */
+static ls_plan_sizes all_of(const estimate *of, const ls_layout *layout, double layers,
+                            double rest) {
+  ls_layout alone = *layout;
+  alone.ep = 1;
+  return used_of(of, &alone, layers, rest);
+}
+
+/* A collective over so many ranks, `apart` from each other, of so many units one after another. */
+static double over(const ls_plan_problem *problem, int ranks, int apart, ls_collective collective,
+                   double bytes, double units) {
   if (ranks < 2) return 0;
-  const int apart = layout->tp * (replicas ? ls_layout_shards(layout) : 1);
   int near = problem->performance->per_host / apart;
   near = near < 1 ? 1 : near > ranks ? ranks : near;
   const ls_group_shape group = {ranks, near};
@@ -154,15 +183,31 @@ static double over(const ls_plan_problem *problem, const ls_layout *layout, bool
   return units * time.latency_s + time.seconds;
 }
 
+/* The same over the ranks that share state, of which those of ep have other experts: so many bytes
+ * of all, and of these of experts. */
+static double over_shards(const ls_plan_problem *problem, const ls_layout *layout,
+                          ls_collective collective, double bytes, double of_experts, double units) {
+  const int ranks = sharing(layout), tp = layout->tp, ep = layout->ep;
+  if (ep == 1) return over(problem, ranks, tp, collective, bytes, units);
+  return over(problem, ranks, tp, collective, bytes - of_experts, units) +
+         over(problem, ranks / ep, tp * ep, collective, of_experts, units);
+}
+
 /* Seconds of a step that data parallelism adds: what passes do not hide. */
 static double data_seconds(const ls_plan_problem *problem, const ls_layout *layout,
-                           double parameters, double units, double microbatch_s) {
+                           const ls_plan_sizes *of, double units, double microbatch_s) {
   const state_bytes state = state_of(layout);
-  const double weights = state.weights * parameters, gradients = state.gradients * parameters;
-  const double share = layout->zero ? ls_layout_shards(layout) : 1;
-  const double reduce = over(problem, layout, false, LS_REDUCE_SCATTER, gradients, units);
-  const double gather = over(problem, layout, false, LS_ALL_GATHER, weights, units);
-  const double across = over(problem, layout, true, LS_ALL_REDUCE, gradients / share, units);
+  const double share = layout->zero ? sharing(layout) : 1;
+  const double all = of->trained + of->experts_trained * (layout->ep - 1);
+  const bool stored = layout->zero == 3;
+  const double reduce =
+      over_shards(problem, layout, LS_REDUCE_SCATTER, state.gradients * of->trained,
+                  state.gradients * of->experts_trained, units);
+  const double gather =
+      over_shards(problem, layout, LS_ALL_GATHER, stored ? of->bytes : state.weights * of->trained,
+                  stored ? of->expert_bytes : state.weights * of->experts_trained, units);
+  const double across = over(problem, layout->dp_replicate, layout->tp * sharing(layout),
+                             LS_ALL_REDUCE, state.gradients * all / share, units);
   const double hidden = problem->performance->waits ? 0 : 0.8 * microbatch_s;
   /* What the first unit needs and the last one leaves is never hidden. */
   const double ends = (gather + reduce + across) / units;
@@ -182,7 +227,7 @@ static double message_seconds(const ls_plan_problem *problem, const ls_plan_cand
   const double rate = near ? performance->peer_per_s : performance->network_per_s;
   const double bytes = (double)candidate->micro_batch * (double)problem->training->sequence *
                        (double)problem->training->model->width *
-                       (double)ls_dtype_bytes(layout->compute) /
+                       (double)ls_dtype_bytes(layout->compute) / layout->cp /
                        (layout->sequence_parallel ? layout->tp : 1);
   return performance->launch_s +
          (near ? performance->peer_latency_s : performance->network_latency_s) +
@@ -210,8 +255,8 @@ static double held_of(const ls_layout *layout) {
 
 /* What a device has taken before: of each group that a rank may communicate in. */
 static double overhead_of(const ls_plan_problem *problem, const ls_layout *layout) {
-  const int groups = (layout->tp > 1) + (ls_layout_shards(layout) > 1) + (replicas_of(layout) > 1) +
-                     2 * (layout->pp > 1) + 1;
+  const int groups = (layout->tp > 1) + (layout->dp_shard > 1) + (layout->cp > 1) +
+                     2 * (layout->ep > 1) + (layout->dp_replicate > 1) + 2 * (layout->pp > 1) + 1;
   return (double)ls_device_overhead(problem->facts, problem->devices > 1 ? groups : 0);
 }
 
@@ -222,17 +267,16 @@ static bool is_once(const ls_layout *layout, ls_when when) {
 
 static double state_memory(const ls_layout *layout, double layers, const estimate *of) {
   const state_bytes state = state_of(layout);
-  const double shards = layout->zero ? ls_layout_shards(layout) : 1;
-  const double parameters = (of->layer_parameters * layers + of->rest_parameters) / layout->tp;
-  const double unit = fmax(of->layer_parameters, of->rest_parameters) / layout->tp;
-  const double stored = parameters / (layout->zero == 3 ? shards : 1);
-  double bytes = layout->offload.optimizer ? 0 : state.optimizer / shards * parameters;
-  bytes += layout->offload.parameters ? 0 : state.weights * stored;
+  const double shards = layout->zero ? sharing(layout) : 1;
+  const ls_plan_sizes own = used_of(of, layout, layers, 1), layer = used_of(of, layout, 1, 0);
+  const ls_plan_sizes all = all_of(of, layout, layers, 1), rest = used_of(of, layout, 0, 1);
+  double bytes = layout->offload.optimizer ? 0 : state.optimizer / shards * all.trained;
+  bytes += layout->offload.parameters ? 0 : layout->zero == 3 ? all.bytes / shards : own.bytes;
   if (layout->zero == 3 || layout->offload.parameters)
-    bytes += state.weights * (is_once(layout, layout->gather) ? parameters : 2 * unit);
+    bytes += is_once(layout, layout->gather) ? own.bytes : 2 * fmax(layer.bytes, rest.bytes);
   if (layout->zero < 2 || is_once(layout, layout->reduce))
-    return bytes + state.gradients * parameters;
-  return bytes + state.gradients * (parameters / shards + 2 * unit);
+    return bytes + state.gradients * own.trained;
+  return bytes + state.gradients * (all.trained / shards + 2 * fmax(layer.trained, rest.trained));
 }
 
 /* Layers of the fullest stage, where the last of all chunks also has the rest, in layers: the
@@ -262,10 +306,10 @@ static void estimate_one(estimate *of, ls_plan_candidate *candidate) {
       layout->pp > 1 ? class->layer_s *
                            fullest_stage(layers, class->rest_s / class->layer_s, layout->pp, chunks)
                      : class->layer_s * layers + class->rest_s;
-  const double parameters =
-      (of->layer_parameters * layers + of->rest_parameters) / (layout->tp * layout->pp);
-  const double update = state_of(layout).optimizer * 2.5 * parameters /
-                        (layout->zero ? ls_layout_shards(layout) : 1) /
+  const ls_plan_sizes own = used_of(of, layout, layers / layout->pp, 1.0 / layout->pp);
+  const double update = state_of(layout).optimizer * 2.5 *
+                        (own.trained + own.experts_trained * (layout->ep - 1)) /
+                        (layout->zero ? sharing(layout) : 1) /
                         (layout->offload.optimizer ? problem->performance->host_bytes_per_s
                                                    : problem->performance->bytes_per_s);
   const double kept = ceil(layers / parts) * chunks, units = kept + 1;
@@ -273,10 +317,10 @@ static void estimate_one(estimate *of, ls_plan_candidate *candidate) {
   candidate->seconds = layout->microbatches * stage_s / (1 - bubble_of(layout)) + update +
                        2 * (layout->pp * chunks - 1) * messages +
                        units * UPDATE_KERNELS * problem->performance->kernel_s +
-                       data_seconds(problem, layout, parameters, units, stage_s);
+                       data_seconds(problem, layout, &own, units, stage_s);
   if (layout->offload.parameters)
     candidate->seconds += 2 * (is_once(layout, layout->gather) ? 1 : layout->microbatches) *
-                          state_of(layout).weights * parameters / problem->performance->host_per_s;
+                          own.bytes / problem->performance->host_per_s;
   candidate->bytes =
       (int64_t)(state_memory(layout, kept, of) + class->layer_bytes * kept * held_of(layout) +
                 class->rest_bytes + class->beside + overhead_of(problem, layout));
@@ -316,10 +360,15 @@ static int64_t bytes_at_home(estimate *of, const ls_plan_candidate *candidate) {
 int ls_plan_estimate(ls_arena *arena, const ls_plan_problem *problem,
                      ls_plan_candidates *candidates) {
   estimate of = {.arena = arena, .problem = problem};
-  const ls_model_config one = shortened(problem->training->model, 1),
-                        two = shortened(problem->training->model, 2);
-  of.layer_parameters = (double)(ls_model_parameters(&two) - ls_model_parameters(&one));
-  of.rest_parameters = (double)ls_model_parameters(&one) - of.layer_parameters;
+  ls_plan_sizes two;
+  if (ls_plan_sizes_of(problem, 1, &of.rest, NULL) != LS_OK ||
+      ls_plan_sizes_of(problem, 2, &two, NULL) != LS_OK)
+    LS_ASSERT(!"a model that was built");
+  of.layer = (ls_plan_sizes){two.bytes - of.rest.bytes, two.trained - of.rest.trained,
+                             two.expert_bytes - of.rest.expert_bytes,
+                             two.experts_trained - of.rest.experts_trained};
+  of.rest =
+      (ls_plan_sizes){of.rest.bytes - of.layer.bytes, of.rest.trained - of.layer.trained, 0, 0};
   int kept = 0;
   for (int c = 0; c < candidates->list.count; c++) {
     ls_plan_candidate *each = &candidates->list.items[c];

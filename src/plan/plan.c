@@ -44,8 +44,9 @@ typedef struct search {
   const ls_plan_problem *problem;
   ls_plan *plan;
   ls_plan_memory *memory;
-  int sized;      /* candidates, by memory.h */
-  int64_t before; /* instructions and actions of leaders */
+  ls_plan_sizes sizes; /* of the whole model */
+  int sized;           /* candidates, by memory.h */
+  int64_t before;      /* instructions and actions of leaders */
 } search;
 
 static bool was_compiled(const ls_plan *plan, const ls_layout *layout) {
@@ -132,8 +133,8 @@ typedef struct ranked {
 /* How much of a layout two have in common. */
 static int likeness(const ls_plan_candidate *a, const ls_plan_row *b) {
   const ls_layout *x = &a->layout, *y = &b->layout;
-  return 4 * (x->pp == y->pp) + 4 * (x->tp == y->tp) + 2 * (x->zero == y->zero) +
-         2 * (x->chunks == y->chunks && x->schedule == y->schedule) +
+  return 4 * (x->pp == y->pp) + 4 * (x->tp == y->tp) + 4 * (x->cp == y->cp) + 4 * (x->ep == y->ep) +
+         2 * (x->zero == y->zero) + 2 * (x->chunks == y->chunks && x->schedule == y->schedule) +
          (a->micro_batch == b->micro_batch) + (ls_layout_shards(x) == ls_layout_shards(y)) +
          ls_op_set_equal(&x->recompute, &y->recompute);
 }
@@ -189,15 +190,20 @@ static void rank_again(const search *self, const ls_plan_candidates *candidates,
 }
 
 /* What the layouts that one leads have in common. */
-typedef enum leads { LEADS_PP, LEADS_TP, LEADS_BOTH } leads;
+typedef enum leads { LEADS_PP, LEADS_CUTS, LEADS_BOTH } leads;
+
+/* Whether ranks of a stage divide a microbatch's work alike. */
+static bool cut_alike(const ls_layout *a, const ls_layout *b) {
+  return a->tp == b->tp && a->cp == b->cp && a->ep == b->ep;
+}
 
 /* Whether such a one was compiled, or a few were too large. */
 static bool was_led(const ls_plan_candidates *led, const ls_layout *layout, leads of) {
   int tried = 0;
   for (int l = 0; l < led->list.count; l++) {
     const ls_plan_candidate *each = &led->list.items[l];
-    if ((of != LEADS_TP && each->layout.pp != layout->pp) ||
-        (of != LEADS_PP && each->layout.tp != layout->tp))
+    if ((of != LEADS_CUTS && each->layout.pp != layout->pp) ||
+        (of != LEADS_PP && !cut_alike(&each->layout, layout)))
       continue;
     if (each->done || ++tried == MOST_LED) return true;
   }
@@ -219,7 +225,7 @@ static bool is_long(const search *self, int64_t most) {
   return !self->problem->all && self->plan->work >= most;
 }
 
-/* The first that fit, so many of them, of each pp, of each tp or of each pair of both: what an
+/* The first that fit, so many of them, of each pp, of each cut or of each pair of both: what an
  * estimate is wrong about, it is wrong about alike for these. Pairs far behind the best that fits
  * are left to neighbours. */
 static int compile_leaders(search *self, ls_plan_candidates *candidates, const ranked *order,
@@ -312,17 +318,17 @@ static void sort_plan(const search *self) {
   sort_rows(self->problem, plan->too_large.items, plan->too_large.count, true);
 }
 
-/* Whether a row before this one has its pp and tp. */
+/* Whether a row before this one has its pp, tp, cp and ep. */
 static bool has_better_alike(const ls_plan *plan, int row) {
   const ls_layout *of = &plan->rows.items[row].layout;
   for (int r = 0; r < row; r++) {
     const ls_layout *each = &plan->rows.items[r].layout;
-    if (each->pp == of->pp && each->tp == of->tp) return true;
+    if (each->pp == of->pp && cut_alike(each, of)) return true;
   }
   return false;
 }
 
-/* Of the best rows of the few best pp and tp the first that was not expanded; -1: all were. */
+/* Of the best rows of the few best pp and cuts the first that was not expanded; -1: all were. */
 static int next_to_climb(const ls_plan *plan, const ls_plan_candidates *expanded) {
   for (int r = 0, looked = 0; r < plan->rows.count && looked < CLIMBED_FROM; r++) {
     if (has_better_alike(plan, r)) continue;
@@ -399,6 +405,7 @@ static ls_status refuse(ls_arena *arena, const ls_plan_problem *problem, ls_erro
     if (problem->held.axis[a])
       held = ls_arena_printf(arena, "%s mesh.%s=%d", held, ls_layout_axis(a),
                              ls_layout_size(&problem->base, a));
+  if (problem->held.ep) held = ls_arena_printf(arena, "%s mesh.ep=%d", held, problem->base.ep);
   if (problem->held.zero) held = ls_arena_printf(arena, "%s zero=%d", held, problem->base.zero);
   if (problem->held.schedule)
     held = ls_arena_printf(arena, "%s schedule=%s", held, problem->base.schedule);
@@ -409,20 +416,21 @@ static ls_status refuse(ls_arena *arena, const ls_plan_problem *problem, ls_erro
     held = ls_arena_printf(arena, "%s train.microbatches=%lld", held,
                            (long long)problem->held.microbatches);
   return ls_fail(error, LS_INPUT,
-                 "no layout of %d device%s has%s%s: pp, tp and the data axes together are all "
-                 "devices, pp at most %lld layers, tp divides %lld heads, the data axes and the "
-                 "micro-batch %lld sequences; ZeRO has more than one rank to shard over",
+                 "no layout of %d device%s has%s%s: pp, tp, cp and the data axes together are all "
+                 "devices, pp at most %lld layers, tp divides %lld heads, 2 cp %lld tokens, the "
+                 "data axes and the micro-batch %lld sequences; ep divides %lld experts, all ranks "
+                 "of cp and some of dp_shard have them; ZeRO has more than one rank to shard over",
                  problem->devices, problem->devices == 1 ? "" : "s", *held ? "" : " such a batch",
                  held, (long long)model->layers, (long long)model->heads,
-                 (long long)problem->training->batch);
+                 (long long)problem->training->sequence, (long long)problem->training->batch,
+                 (long long)model->experts);
 }
 
 /* Candidates with estimates; with `any`, those too that cannot fit. */
 static ls_plan_candidates *list(search *self, bool any) {
   ls_plan_candidates *made = LS_NEW(self->scratch, ls_plan_candidates);
   made->arena = self->scratch;
-  if (!any && !self->problem->all)
-    made->parameters = (double)ls_model_parameters(self->problem->training->model);
+  if (!any && !self->problem->all) made->sizes = self->sizes;
   ls_plan_enumerate(self->problem, made);
   self->plan->candidates = made->seen;
   self->plan->estimated = made->list.count;
@@ -447,6 +455,8 @@ ls_status ls_plan_make(ls_arena *arena, const ls_plan_problem *problem, ls_plan 
   search self = {.arena = arena, .problem = problem, .plan = *plan};
   self.scratch = ls_arena_create();
   ls_status status = ls_plan_memory_make(self.scratch, problem, &self.memory, error);
+  if (status == LS_OK)
+    status = ls_plan_sizes_of(problem, problem->training->model->layers, &self.sizes, error);
   if (status == LS_OK) status = look(&self, error);
   ls_arena_destroy(&self.scratch);
   return status;

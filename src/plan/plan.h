@@ -27,6 +27,7 @@ typedef enum ls_plan_objective {
 typedef struct ls_plan_held {
   bool axis[LS_LAYOUT_AXES];
   bool zero, schedule, chunks, recompute, offload, prefetch, gather, reduce, sequence_parallel;
+  bool ep, context;
   int64_t micro_batch, microbatches; /* 0: free */
 } ls_plan_held;
 
@@ -46,15 +47,17 @@ typedef struct ls_plan_problem {
 } ls_plan_problem;
 
 /* Where the seconds of a step go, in the mean of the stages; they add up to the step. */
-#define LS_PLAN_TERMS(X)                      \
-  X(FORWARD, "forward")                       \
-  X(BACKWARD, "backward")                     \
-  X(RECOMPUTE, "recomputation")               \
-  X(UPDATE, "update and norm")                \
-  X(TENSOR, "waiting for tensor parallelism") \
-  X(DATA, "waiting for data parallelism")     \
-  X(STAGES, "waiting for other stages")       \
-  X(TIERS, "waiting for host or drive")       \
+#define LS_PLAN_TERMS(X)                        \
+  X(FORWARD, "forward")                         \
+  X(BACKWARD, "backward")                       \
+  X(RECOMPUTE, "recomputation")                 \
+  X(UPDATE, "update and norm")                  \
+  X(TENSOR, "waiting for tensor parallelism")   \
+  X(CONTEXT, "waiting for context parallelism") \
+  X(EXPERTS, "waiting for expert parallelism")  \
+  X(DATA, "waiting for data parallelism")       \
+  X(STAGES, "waiting for other stages")         \
+  X(TIERS, "waiting for host or drive")         \
   X(IDLE, "done before the last stage")
 typedef enum ls_plan_term {
 #define LS_PLAN_ENUM(suffix, name) LS_PLAN_##suffix,
@@ -134,12 +137,26 @@ typedef struct ls_plan_candidate {
   bool done;  /* compiled, or too large for that */
 } ls_plan_candidate;
 
+/* What parameters come to, of a model that is whole on one device. */
+typedef struct ls_plan_sizes {
+  double bytes, trained;                /* of weights as they are stored; how many are trained */
+  double expert_bytes, experts_trained; /* of these, of routed experts */
+} ls_plan_sizes;
+
 typedef struct ls_plan_candidates {
   ls_arena *arena;
   LS_LIST(ls_plan_candidate) list;
-  int64_t seen;      /* with those that are left out: what lasts between steps alone is too large */
-  double parameters; /* of the model, to tell these; 0: none is left out */
+  int64_t seen; /* with those that are left out: what lasts between steps alone is too large */
+  ls_plan_sizes sizes; /* of the model, to tell these; bytes 0: none is left out */
 } ls_plan_candidates;
+
+/* So many layers of a model, its last: the first of a mixture may have no experts. */
+ls_model_config ls_plan_shortened(const ls_model_config *model, int64_t layers);
+
+/* The sizes of so many layers and what is before and behind them, in the types of the problem's
+ * layout. LS_INPUT: the model cannot be built. */
+LS_CHECKED ls_status ls_plan_sizes_of(const ls_plan_problem *problem, int64_t layers,
+                                      ls_plan_sizes *sizes, ls_error *error);
 
 /* All layouts of the problem that its numbers allow: axes that divide devices, layers, heads and
  * batch. What else a layout must be, the compiler says. */

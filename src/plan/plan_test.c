@@ -109,6 +109,67 @@ static void the_space_has_all_choices(void **state) {
   ls_arena_destroy(&arena);
 }
 
+/* Sequences are cut where that leaves parts of 2,048 tokens and each rank has one alone; all ranks
+ * of cp and some of dp_shard share out experts. Next to such a layout are all ways to come by keys.
+ */
+static void the_space_has_parts_of_sequences_and_experts(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_plan_task posed;
+  pose_mixture(arena, 8, 8192, "8xH100-SXM:4", &posed);
+  ls_plan_candidates all = {.arena = arena}, near = {.arena = arena};
+  ls_plan_enumerate(&posed.problem, &all);
+  int cut = 0, shared = 0, both = 0;
+  const ls_plan_candidate *of = NULL;
+  for (int c = 0; c < all.list.count; c++) {
+    const ls_plan_candidate *each = &all.list.items[c];
+    const ls_layout *layout = &each->layout;
+    assert_int_equal(ls_layout_ranks(layout), 8);
+    assert_true(layout->cp == 1 || (8192 / layout->cp >= 2048 && each->micro_batch == 1));
+    assert_true(layout->ep == 1 || layout->ep % layout->cp == 0);
+    assert_int_equal(layout->dp_shard * layout->cp % layout->ep, 0);
+    cut += layout->cp > 1;
+    shared += layout->ep > 1;
+    both += layout->cp > 1 && layout->ep > layout->cp;
+    if (layout->cp == 4 && layout->ep == 4) of = each;
+  }
+  assert_true(cut > 100 && shared > 100 && both > 10 && of);
+  const ls_plan_row row = {.layout = of->layout, .micro_batch = of->micro_batch};
+  ls_plan_neighbours(&posed.problem, &row, &near);
+  unsigned kinds = 0, ranks = 0;
+  for (int c = 0; c < near.list.count; c++) {
+    const ls_layout *layout = &near.list.items[c].layout;
+    if (layout->cp == 4) kinds |= 1u << layout->context;
+    if (layout->cp == 4) ranks |= (unsigned)layout->ep;
+  }
+  assert_int_equal(kinds, (1u << LS_CONTEXT_COUNT) - 1);
+  assert_true(ranks & 1);
+  ls_arena_destroy(&arena);
+}
+
+/* Of what is frozen there are weights alone, which blocks make fewer bytes. */
+static void sizes_are_of_what_is_trained(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_plan_task posed;
+  pose(arena, "smollm2-135m", 8, "4xA100-SXM-80:4", &posed);
+  ls_plan_sizes whole, frozen;
+  const double numbers = (double)ls_model_parameters(&posed.model);
+  assert_int_equal(ls_plan_sizes_of(&posed.problem, posed.model.layers, &whole, NULL), LS_OK);
+  assert_true(whole.trained == numbers && whole.bytes == 2 * numbers && whole.expert_bytes == 0);
+  posed.model.lora_rank = 8;
+  posed.model.lora_alpha = 8;
+  posed.model.lora_targets = INT64_MAX;
+  assert_int_equal(ls_model_quantize(&posed.model, LS_BLOCKS_NF4, NULL), LS_OK);
+  assert_int_equal(ls_plan_sizes_of(&posed.problem, posed.model.layers, &frozen, NULL), LS_OK);
+  assert_true(frozen.trained > 0 && frozen.trained < 0.05 * numbers);
+  assert_true(frozen.bytes < 0.8 * whole.bytes);
+  pose_mixture(arena, 8, 512, "4xA100-SXM-80:4", &posed);
+  assert_int_equal(ls_plan_sizes_of(&posed.problem, 1, &whole, NULL), LS_OK);
+  assert_true(whole.experts_trained == 3.0 * 512 * 768 * 32);
+  ls_arena_destroy(&arena);
+}
+
 /* Where nothing fits, the smallest that is named is within 1 % of the smallest of all layouts. */
 static void the_smallest_is_known(void **state) {
   (void)state;
@@ -280,6 +341,8 @@ int main(void) {
       cmocka_unit_test(the_smallest_is_known),
       cmocka_unit_test(leaders_are_among_what_fits),
       cmocka_unit_test(what_lacks_little_memory_gets_a_budget),
+      cmocka_unit_test(the_space_has_parts_of_sequences_and_experts),
+      cmocka_unit_test(sizes_are_of_what_is_trained),
       cmocka_unit_test(classes_know_what_passes_keep),
       cmocka_unit_test(a_search_takes_so_much),
       cmocka_unit_test(a_task_is_of_a_known_machine),

@@ -27,6 +27,8 @@ const char *ls_plan_print(ls_arena *arena, const ls_plan_row *row) {
   if (of->tp > 1)
     text = ls_arena_printf(arena, "%stp %d%s, ", text, of->tp,
                            of->sequence_parallel ? "" : " (whole sequences)");
+  text = ls_arena_printf(arena, "%s%s%s", text, ls_layout_print_context(arena, of),
+                         ls_layout_print_experts(arena, of));
   const int shards = ls_layout_shards(of), replicas = ls_layout_data_ranks(of) / shards;
   if (replicas > 1 && shards > 1)
     text = ls_arena_printf(arena, "%sdp %d x %d", text, replicas, shards);
@@ -54,6 +56,9 @@ static ls_plan_term term_of(const ls_mesh *mesh, const ls_sim_cause *cause) {
   if (ls_collective_is_message(cause->collective)) return LS_PLAN_STAGES;
   const ls_axes axes = ls_mesh_active(mesh, cause->axes);
   if (axes & ls_mesh_axes(mesh, LS_MESH_TENSOR)) return LS_PLAN_TENSOR;
+  const ls_axes context = ls_mesh_context(mesh), tokens = context | ls_mesh_experts(mesh);
+  if (axes && !(axes & ~tokens) && !cause->of_unit && cause->collective != LS_SUM_NUMBERS)
+    return axes & ~context ? LS_PLAN_EXPERTS : LS_PLAN_CONTEXT;
   return axes & ls_mesh_data(mesh) ? LS_PLAN_DATA : LS_PLAN_STAGES;
 }
 

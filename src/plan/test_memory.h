@@ -14,7 +14,7 @@ typedef struct tally {
 } tally;
 
 static const struct {
-  const char *model, *on;
+  const char *model, *on; /* model NULL: a mixture */
   int64_t batch, sequence;
 } memory_tasks[] = {{"llama-3m", "16xRTX4090:8", 32, 512},
                     {"gpt2-124m", "16xH100-SXM:4", 16, 512},
@@ -23,7 +23,8 @@ static const struct {
                     {"tinyllama-1.1b", "24xA100-SXM-80:8", 48, 2048},
                     {"llama2-7b", "40xA100-SXM-80:8", 80, 2048},
                     {"llama3-8b", "64xH100-SXM:8", 128, 4096},
-                    {"llama3-8b", "1024xH100-SXM:8", 1024, 8192}};
+                    {"llama3-8b", "1024xH100-SXM:8", 1024, 8192},
+                    {NULL, "16xH100-SXM:8", 16, 4096}};
 enum { MEMORY_TASKS = sizeof memory_tasks / sizeof *memory_tasks };
 
 /* A candidate with what the search does not vary drawn too. */
@@ -57,6 +58,16 @@ static inline void compare_memory(const ls_plan_task *posed, ls_plan_memory *mem
   if (ratio > sum->most) sum->most = ratio;
 }
 
+static inline void pose_task(ls_arena *arena, int task, ls_plan_task *posed) {
+  const int64_t batch = memory_tasks[task].batch, sequence = memory_tasks[task].sequence;
+  if (memory_tasks[task].model)
+    pose(arena, memory_tasks[task].model, batch, memory_tasks[task].on, posed);
+  else
+    pose_mixture(arena, batch, sequence, memory_tasks[task].on, posed);
+  if (!memory_tasks[task].model) posed->model.layers = 16;
+  posed->training.sequence = sequence;
+}
+
 /* So many layouts that compile of each task; the seed says which. */
 static inline tally compare_memories(uint64_t seed, int of_each) {
   tally sum = {0};
@@ -66,8 +77,7 @@ static inline tally compare_memories(uint64_t seed, int of_each) {
     ls_plan_task posed;
     ls_plan_memory *memory;
     ls_error error = {0};
-    pose(arena, memory_tasks[t].model, memory_tasks[t].batch, memory_tasks[t].on, &posed);
-    posed.training.sequence = memory_tasks[t].sequence;
+    pose_task(arena, t, &posed);
     if (ls_plan_memory_make(arena, &posed.problem, &memory, &error) != LS_OK)
       fail_msg("%s", error.text);
     ls_plan_candidates all = {.arena = arena};
@@ -78,8 +88,8 @@ static inline tally compare_memories(uint64_t seed, int of_each) {
       compare_memory(&posed, memory, &layout, &each);
     }
     print_message("%s on %s: %d layouts, %d below, %d more than 5 %% above, %.4f to %.4f\n",
-                  memory_tasks[t].model, memory_tasks[t].on, each.layouts, each.below, each.above,
-                  each.least, each.most);
+                  memory_tasks[t].model ? memory_tasks[t].model : "a mixture", memory_tasks[t].on,
+                  each.layouts, each.below, each.above, each.least, each.most);
     sum.layouts += each.layouts;
     sum.below += each.below;
     sum.above += each.above;

@@ -6,16 +6,19 @@
 #include "sim/world.h"
 
 /* The cause of a wait or a transfer on an actor; `late`: the other actor that has not begun it. */
-static ls_sim_cause *cause_of(ls_sim_world *w, int a, const ls_instruction *instruction, int late) {
-  ls_sim_stage *at = &w->made->stage[a];
-  const ls_collective kind = instruction->collective;
-  const ls_axes axes = ls_collective_is_of_group(kind) ? instruction->axes : 0;
+static ls_sim_cause *cause_of(ls_sim_world *w, const ls_sim_transfer *t, int late) {
+  ls_sim_stage *at = &w->made->stage[t->actor];
+  const ls_collective kind = t->instruction->collective;
+  const ls_axes axes = ls_collective_is_of_group(kind) ? t->instruction->axes : 0;
+  const bool of_unit = w->actors[t->actor].program->actions.items[t->action].action.unit >= 0;
   for (int c = 0; c < at->causes.count; c++) {
     ls_sim_cause *each = &at->causes.items[c];
-    if (each->collective == kind && each->axes == axes && each->late == late) return each;
+    if (each->collective == kind && each->axes == axes && each->of_unit == of_unit &&
+        each->late == late)
+      return each;
   }
   ls_sim_cause *made = LS_APPEND(w->arena, &at->causes);
-  *made = (ls_sim_cause){.collective = kind, .axes = axes, .late = late};
+  *made = (ls_sim_cause){.collective = kind, .axes = axes, .of_unit = of_unit, .late = late};
   return made;
 }
 
@@ -40,7 +43,7 @@ static void end_transfer(ls_sim_world *w, int at) {
     t->state = LS_DONE;
     t->end = w->now;
     ls_sim_queue_end(w, t);
-    cause_of(w, t->actor, t->instruction, -1)->seconds += t->end - t->start;
+    cause_of(w, t, -1)->seconds += t->end - t->start;
     keep(w, t->actor, t->action, t->index, blocks(w, t->instruction) ? t->begun : t->start, t->end);
   }
   for (const ls_sim_transfer *t = head; t; t = t->with) ls_sim_queue_go_on(w, t);
@@ -90,7 +93,7 @@ static ls_sim_transfer *begin(ls_sim_world *w, int a, const ls_sim_item *item) {
   if (w->options->seconds_of) t->time = (ls_transfer_time){.link = t->time.link};
   if (ls_collective_is_of_group(t->instruction->collective))
     t->time.latency_s += late_by_slices(w, at, w->classes.ranks[a]);
-  cause_of(w, a, t->instruction, -1)->bytes +=
+  cause_of(w, t, -1)->bytes +=
       ls_instruction_work(at->program, at->rank, t->instruction, true).sent;
   ls_sim_queue_add(w, t);
   ls_sim_queue_start(w, a, t->queue);
@@ -283,8 +286,7 @@ static void account_waits(ls_sim_world *w, double step) {
     if (!at->waits) continue;
     const int late = blocker_of(w, a);
     if (at->accused != at->waits || at->late != late) {
-      at->cause =
-          (int)(cause_of(w, a, at->waits->instruction, late) - w->made->stage[a].causes.items);
+      at->cause = (int)(cause_of(w, at->waits, late) - w->made->stage[a].causes.items);
       at->accused = at->waits;
       at->late = late;
     }

@@ -21,6 +21,7 @@
 typedef struct ls_sim_cause {
   ls_collective collective;
   ls_axes axes;   /* of a group; 0 of messages, moves and the end of the step */
+  bool of_unit;   /* of weights, gradients or state, not of tokens */
   int late;       /* the place in `stage` of who had not begun it; -1: it was under way */
   double exposed; /* seconds that computing waited for them */
   double seconds; /* that they took */
