@@ -1,12 +1,14 @@
 /* Predicts published measurements and says how far off it is, by source.
  *
- *   build/bench/published ROWS.csv [--rows] [--half fitted|shown] [--report] [--intervals] [--fit]
+ *   build/bench/published ROWS.csv [--rows] [--half fitted|shown] [--shared] [--report]
+ *                                  [--intervals] [--fit]
  *
  * ROWS.csv: one measurement a row, with a header (source, layers, hidden, heads, ..., metric,
  * value). Each is compiled as it is laid out there and simulated on the catalog's machine. `value`
  * and `notes` are read after everything is predicted. --rows prints every row. --half: only the
- * rows whose hash is even (on which the families' constants were fitted), or odd. --report: as
- * Markdown, the half that was not fitted. --intervals: as src/sim/interval.c has them. --fit:
+ * rows whose hash is even (on which the families' constants were fitted), or odd. --shared: in
+ * place of dense rows those with context or expert parallelism. --report: as Markdown, the half
+ * that was not fitted, then those. --intervals: as src/sim/interval.c has them. --fit:
  * searches the families' constants on the other half. */
 #include <math.h>
 #include <stdio.h>
@@ -252,7 +254,7 @@ static void print_intervals(ls_arena *arena, const published_table *of, bool sou
     if (source)
       printf("    [LS_INTERVAL_%s] = {\"%s\", %d, %d, %.2f, %.2f},\n", suffixes[k],
              ls_intervals[k].machines, found.rows, found.sources, found.low, found.high);
-    else
+    else if (found.rows)
       printf("| %s | %d | %d | %.2f | %.2f | %.2f |\n", ls_intervals[k].machines, found.rows,
              found.sources, found.low, found.middle, found.high);
   }
@@ -294,14 +296,14 @@ static void print_worst(ls_arena *arena, const published_table *of) {
 }
 
 static void print_why(const published_table *of) {
-  int dense = 0, done = 0, refused = 0, right = 0, wrong = 0;
-  printf("\n### Rows that were not done\n\n| rows | why |\n|---|---|\n");
+  int done = 0, refused = 0, right = 0, wrong = 0;
+  const int all = of->rows.count;
+  for (int i = 0; i < all; i++) done += !of->rows.items[i].why;
+  if (done < all) printf("\n### Rows that were not done\n\n| rows | why |\n|---|---|\n");
   for (int i = 0; i < of->rows.count; i++) {
     const published_row *row = &of->rows.items[i];
     int count = 0;
     bool seen = false;
-    dense += is_dense(of, row);
-    done += is_dense(of, row) && !row->why;
     if (row->out_of_memory && !row->why) {
       refused++;
       right += !published_fits(row);
@@ -316,10 +318,10 @@ static void print_why(const published_table *of) {
     if (row->why && !seen) printf("| %d | %s |\n", count, row->why);
   }
   printf(
-      "\nDense rows without context and expert parallelism: %d of %d done (%.1f %%). Rows that "
-      "ran out of memory: %d, of which %d are predicted not to fit; rows that fitted and are "
-      "predicted not to: %d.\n",
-      done, dense, dense ? 100.0 * done / dense : 0, refused, right, wrong);
+      "\n%d of %d done (%.1f %%). Rows that ran out of memory: %d, of which %d are predicted not "
+      "to "
+      "fit; rows that fitted and are predicted not to: %d.\n",
+      done, all, all ? 100.0 * done / all : 0, refused, right, wrong);
 }
 
 static void print_families(void) {
@@ -368,25 +370,51 @@ static void print_families(void) {
   }
 }
 
-static bool is_asked(const published_table *of, const published_row *row, const char *half) {
-  if (strcmp(published_cell(of, row, "completeness"), "full") != 0) return false;
-  return !half || published_is_fitted(of, row) == (strcmp(half, "fitted") == 0);
-}
-
 typedef struct options {
   const char *path, *half;
-  bool rows, report, intervals, fit;
+  bool rows, report, intervals, fit, shared;
 } options;
 
+/* Rows with context or expert parallelism are of no half: no constant was fitted on them. */
+static bool is_asked(const published_table *of, const published_row *row, const options *asked) {
+  const char *half = asked->fit ? "fitted" : asked->half;
+  if (strcmp(published_cell(of, row, "completeness"), "full") != 0 ||
+      is_dense(of, row) == asked->shared)
+    return false;
+  return asked->shared || !half || published_is_fitted(of, row) == (strcmp(half, "fitted") == 0);
+}
+
+static published_table choose(ls_arena *arena, const published_table *all, const options *asked) {
+  published_table made = *all;
+  made.rows.items = NULL;
+  made.rows.count = made.rows.capacity = 0;
+  for (int i = 0; i < all->rows.count; i++)
+    if (is_asked(all, &all->rows.items[i], asked))
+      *LS_APPEND(arena, &made.rows) = all->rows.items[i];
+  return made;
+}
+
+/* The rows that share out sequences or experts. */
+static void report_shared(ls_arena *arena, ls_catalog *catalog, const published_table *all) {
+  const options asked = {.shared = true};
+  published_table of = choose(arena, all, &asked);
+  predict_all(arena, catalog, &of);
+  printf(
+      "\n## Context and expert parallelism\n\nAll rows with `cp` or `ep`, of both halves: no "
+      "constant was fitted on any, they have those of their family above. Keys go round a ring "
+      "(torchtitan gathers them). A mixture has the registry's shape; its tokens are sent to "
+      "their experts by all-to-all in slots for an even routing. With `--shared --rows` each is "
+      "printed.\n");
+  print_scores(arena, &of, PUBLISHED_TIME);
+  print_scores(arena, &of, PUBLISHED_MEMORY);
+  print_worst(arena, &of);
+  print_why(&of);
+}
+
 static void run(ls_arena *arena, ls_catalog *catalog, const char *text, const options *asked) {
-  published_table all, of;
+  published_table all;
   published_read(arena, text, &all);
-  of = all;
-  of.rows.items = NULL;
-  of.rows.count = of.rows.capacity = 0;
-  for (int i = 0; i < all.rows.count; i++)
-    if (is_asked(&all, &all.rows.items[i], asked->fit ? "fitted" : asked->half))
-      *LS_APPEND(arena, &of.rows) = all.rows.items[i];
+  published_table of = choose(arena, &all, asked);
   if (asked->fit) {
     fit(catalog, &of);
     return;
@@ -409,6 +437,7 @@ static void run(ls_arena *arena, ls_catalog *catalog, const char *text, const op
   print_scores(arena, &of, PUBLISHED_MEMORY);
   if (asked->report) print_worst(arena, &of);
   print_why(&of);
+  if (asked->report) report_shared(arena, catalog, &all);
 }
 
 int main(int count, char **words) {
@@ -422,6 +451,8 @@ int main(int count, char **words) {
       asked.intervals = true;
     else if (strcmp(words[i], "--fit") == 0)
       asked.fit = true;
+    else if (strcmp(words[i], "--shared") == 0)
+      asked.shared = true;
     else if (strcmp(words[i], "--half") == 0 && i + 1 < count)
       asked.half = words[++i];
     else

@@ -86,6 +86,7 @@ published_family published_families[] = {
      .accounting = {4, 4, 8, 10, 0.5, 1.08}},
     {.name = "FSDP2, torchtitan",
      .sources = "|torchtitan|AWS-torchtitan|OLMo-core|",
+     .gathers_keys = true, /* its rotate_method is "allgather" unless one asks for another */
      .constants = {0.79, 6.5, 4e-05},
      .sequence_parallel = 1,
      .attention = {0.55, 0.35},
@@ -201,12 +202,30 @@ static void count_layers(double parameters, published_case *made) {
   model->layers = (int64_t)(model->tied ? one + 0.5 : two + 0.5);
 }
 
+/* The registry's own shape where experts are shared out: rows tell nothing of experts. Of the
+ * published layers there are as many as the row says, the first ones. */
+static ls_status read_mixture(ls_arena *arena, const published_table *of, const published_row *row,
+                              published_case *made, ls_error *error) {
+  const char *name = published_cell(of, row, "model"), *metric = published_cell(of, row, "metric");
+  if (ls_model_find(arena, name, &made->model, NULL) != LS_OK || !made->model.experts)
+    return ls_fail(error, LS_INPUT, "experts of a model that is not in the registry");
+  if (published_kind_of(of, row) == PUBLISHED_MEMORY)
+    return ls_fail(error, LS_INPUT, "memory of experts");
+  if (strcmp(metric, "step_time_s") != 0 && strcmp(metric, "tokens_per_s_per_gpu") != 0)
+    return ls_fail(error, LS_INPUT, "flops of experts");
+  made->gated = made->mixture = true;
+  made->model.layers = (int64_t)published_number(of, row, "layers", (double)made->model.layers);
+  made->model.positions = (int64_t)published_number(of, row, "seq_len", 0);
+  return LS_OK;
+}
+
 static ls_status read_model(ls_arena *arena, const published_table *of, const published_row *row,
                             const published_family *family, published_case *made, ls_error *error) {
   const double hidden = published_number(of, row, "hidden", 0);
   const double ffn = published_number(of, row, "ffn_hidden", 4 * hidden);
   const char *name = published_cell(of, row, "model");
   ls_model_config *model = &made->model;
+  if (published_number(of, row, "ep", 1) > 1) return read_mixture(arena, of, row, made, error);
   made->gated = is_gated(name, ffn, hidden);
   /* MLPerf's Llama 2 task is LoRA. */
   made->adapters =
@@ -248,10 +267,19 @@ static ls_status read_layout(const published_table *of, const published_row *row
   *layout = ls_layout_default();
   layout->tp = (int)published_number(of, row, "tp", 1);
   layout->pp = (int)published_number(of, row, "pp", 1);
-  if (layout->tp < 1 || layout->pp < 1) return ls_fail(error, LS_INPUT, "mesh is not told");
-  const int data = (int)published_number(of, row, "dp", devices / layout->tp / layout->pp);
+  layout->cp = (int)published_number(of, row, "cp", 1);
+  layout->ep = (int)published_number(of, row, "ep", 1);
+  if (layout->tp < 1 || layout->pp < 1 || layout->cp < 1 || layout->ep < 1)
+    return ls_fail(error, LS_INPUT, "mesh is not told");
+  const int data =
+      (int)published_number(of, row, "dp", devices / layout->tp / layout->pp / layout->cp);
   layout->zero = (int)published_number(of, row, "zero_stage", data > 1 && !made->adapters);
-  ls_layout_set_data_ranks(layout, layout->zero ? 1 : data, layout->zero ? data : 1);
+  const bool shards = layout->zero || layout->ep > 1;
+  ls_layout_set_data_ranks(layout, shards ? 1 : data, shards ? data : 1);
+  layout->context = family->gathers_keys ? LS_CONTEXT_GATHER : LS_CONTEXT_RING;
+  /* Rows are sent to the ranks of their experts, as many to each: routing was balanced. */
+  layout->exchange = LS_EXCHANGE_ALL_TO_ALL;
+  layout->expert_bound = 100;
   made->batch = (int64_t)published_number(of, row, "global_batch_seqs", 0);
   const double micro = published_number(of, row, "micro_batch", 1);
   layout->microbatches = data ? (int)((double)made->batch / data / micro + 0.5) : 0;
@@ -278,7 +306,8 @@ static ls_status read_layout(const published_table *of, const published_row *row
   if (selective && !family->scores_again) layout->recompute = ls_op_set_cheap();
   layout->logits_rows = INT64_MAX; /* nobody cuts the product of the head */
   layout->prefetch = !family->prefetched || published_layer(made) <= family->prefetched;
-  if (layout->microbatches < 1 || made->batch < 1 || layout->tp * layout->pp * data != devices)
+  if (layout->microbatches < 1 || made->batch < 1 ||
+      layout->tp * layout->pp * layout->cp * data != devices)
     return ls_fail(error, LS_INPUT, "batch or mesh is not told");
   return LS_OK;
 }
@@ -375,7 +404,7 @@ static void read_traits(const published_table *of, const published_row *row,
 static void settle(const published_table *of, const published_row *row,
                    const published_family *family, published_case *made) {
   const double room = (double)made->accelerator.memory_mib / 1024;
-  const bool held = published_state(made, family) <= room;
+  const bool held = made->mixture || published_state(made, family) <= room;
   ls_layout *layout = &made->layout;
   made->frugal = family->fits && !held;
   if (family->fits && !*published_cell(of, row, "recompute"))
@@ -392,9 +421,6 @@ ls_status published_case_make(ls_catalog *catalog, const published_table *of,
                               const published_row *row, published_case *made, ls_error *error) {
   const published_family *family = published_family_of(of, row);
   *made = (published_case){0};
-  if (published_number(of, row, "cp", 1) > 1)
-    return ls_fail(error, LS_INPUT, "context parallelism");
-  if (published_number(of, row, "ep", 1) > 1) return ls_fail(error, LS_INPUT, "expert parallelism");
   LS_TRY(read_machine(catalog, of, row, made, error));
   LS_TRY(read_model(catalog->arena, of, row, family, made, error));
   LS_TRY(read_layout(of, row, family, made, error));

@@ -47,6 +47,7 @@ typedef struct published_family {
   bool balanced;         /* stages by their weights, the last one's table of words among them */
   int pieces;            /* collectives over data ranks for a layer: its tensors; 0: 1 */
   double prefetched;     /* elements that are gathered ahead at most; 0: a layer, however large */
+  bool gathers_keys;     /* of a sequence that is cut; else they go round a ring */
   bool beside;           /* gradients are reduced while backward goes on */
   bool fits;             /* its recipes save memory only where a device needs it */
   double attention[2];   /* share of the peak of the data sheet, before and from Hopper; 0: ours */
@@ -64,6 +65,7 @@ published_family *published_family_of(const published_table *of, const published
 typedef struct published_case {
   ls_model_config model;
   bool gated, adapters, full; /* full: all is made again */
+  bool mixture;               /* experts are shared out */
   bool scores, selective;     /* scores of attention are kept; recomputation is selective */
   double frozen_bytes;        /* of a weight that is not trained */
   bool frugal;                /* no state but weights and paged moments of a byte each */

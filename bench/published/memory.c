@@ -35,7 +35,7 @@ static double layer_bytes(const published_case *is, const published_family *fami
 /* Bytes of a parameter's state on a device. */
 static double state_bytes(const published_case *is, const published_family *family, bool at_loss) {
   const published_accounting *bytes = &family->accounting;
-  const double data = ls_layout_data_ranks(&is->layout);
+  const double data = ls_layout_token_ranks(&is->layout);
   const int zero = is->layout.zero;
   const bool half = is->layout.compute == LS_F16 && bytes->half[1] > 0;
   const double weights = bytes->weights / (zero > 2 ? data : 1);
@@ -107,12 +107,14 @@ static double stage_memory(const published_case *is, const published_family *fam
   const ls_model_config *model = &is->model;
   const published_accounting *bytes = &family->accounting;
   const double data = ls_layout_data_ranks(layout);
+  const double shards = ls_layout_token_ranks(layout);
   const double parameters = device_parameters(is, family, last);
   const double gathered =
-      layout->zero > 2 && data > 1
+      layout->zero > 2 && shards > 1
           ? 2 * 2 * published_layer(is) + (model->tied ? 1 : 2) * 2 * table_of(is)
           : 0;
-  const double tokens = (double)model->positions * (double)is->batch / data / layout->microbatches;
+  const double tokens =
+      (double)model->positions / layout->cp * (double)is->batch / data / layout->microbatches;
   const double outputs = family->outputs && !last ? fmin(layout->pp, layout->microbatches) : 0;
   const double kept =
       tokens * (layers_alive(is, family, last) * layer_bytes(is, family, is->full, is->selective) +
