@@ -9,19 +9,22 @@
 
 static ls_decoding_options decoding_options(const ls_generator_options *options, int ranks) {
   const int pp = options->pp > 1 && ranks > 1 ? options->pp : 1;
+  const int cp = options->cp > 1 && ranks > 1 ? options->cp : 1;
   return (ls_decoding_options){.compute = options->compute,
                                .threads = options->threads,
                                .rows = options->rows,
                                .sequences = options->sequences,
                                .ahead = options->ahead,
                                .pp = pp,
-                               .tp = ranks / pp};
+                               .cp = cp,
+                               .tp = ranks / pp / cp};
 }
 
 ls_status ls_generator_bytes(ls_arena *arena, const ls_model_config *config,
-                             const ls_generator_options *options, int64_t *bytes, ls_error *error) {
+                             const ls_generator_options *options, int ranks, int64_t *bytes,
+                             ls_error *error) {
   ls_decoding planned;
-  const ls_decoding_options of = decoding_options(options, 1);
+  const ls_decoding_options of = decoding_options(options, ranks);
   LS_TRY(ls_decoding_compile(arena, config, &of, &planned, error));
   *bytes = ls_decoding_bytes(&planned);
   return LS_OK;
@@ -177,6 +180,15 @@ const ls_model_config *ls_generator_config(const ls_generator *generator) {
 
 int64_t ls_generator_rows(const ls_generator *generator) {
   return generator->decoding->rows;
+}
+
+ls_generator_memory ls_generator_memory_of(const ls_generator *generator) {
+  const ls_decoding *decoding = generator->decoding;
+  const int64_t rows = decoding->places * decoding->sequences;
+  return (ls_generator_memory){.bytes = ls_decoding_bytes(decoding),
+                               .cache_bytes = ls_decoding_cache_bytes(decoding),
+                               .rows = rows,
+                               .own_rows = rows / decoding->session.layout.cp};
 }
 
 int64_t ls_generator_sequences(const ls_generator *generator) {
