@@ -303,7 +303,7 @@ static ls_status fill_input(ls_rank *rank, const struct subject *of, int run, in
                              : of->decodes ? run * of->decodes + place
                                            : place % LS_TEST_SEQUENCE;
     const int64_t drawn[] = {at * 7 % 37, at % 5 ? at * 11 % 37 : -1, position,
-                             place * 2 * RUNS + position};
+                             of->sequences ? place * 2 * RUNS + position : position};
     filled[i] = (int32_t)drawn[input];
   }
   return ls_rank_put(rank, 1, value[input], microbatch, filled, view.valid[0], error);

@@ -111,9 +111,11 @@ static void logits_are_those_recorded(void **state) {
                                           .compute = LS_F64,
                                           .threads = 1,
                                           .rows = of.count,
-                                          .sequences = 1 + f % 2};
+                                          .sequences = 1 + f % 2,
+                                          .cp = f % 3 ? 1 : 2};
     ls_world *world;
-    assert_int_equal(ls_world_create_threads(ls_test_families[f].tp, &world, &error), LS_OK);
+    const int ranks = f % 3 ? ls_test_families[f].tp : 2; /* with cp they share the rows alone */
+    assert_int_equal(ls_world_create_threads(ranks, &world, &error), LS_OK);
     if (ls_generator_run(arena, &options, world, feed_recorded, &of, &error) != LS_OK)
       fail_msg("%s: %s", folder, error.text);
     ls_world_destroy(&world);
@@ -161,18 +163,21 @@ static void a_story_is_told_alike(void **state) {
   for (int64_t i = 0; i < of.count; i++)
     of.ids[i] = (int32_t)json_integer_value(json_array_get(ids, (size_t)i));
   json_decref(root);
-  static const int layouts[][3] = {{1, 1, 4}, {2, 1, 7}, {4, 2, 3}}; /* ranks, pp, sequences */
-  for (int l = 0; l < 3; l++) {
+  static const struct {
+    int ranks, pp, cp, sequences;
+  } layouts[] = {{1, 1, 1, 4}, {2, 1, 1, 7}, {4, 2, 1, 3}, {3, 1, 3, 1}, {4, 1, 2, 7}};
+  for (size_t l = 0; l < sizeof layouts / sizeof *layouts; l++) {
     const ls_generator_options options = {.folder = STORIES,
                                           .compute = LS_F32,
                                           .threads = 1,
                                           .rows = of.count,
-                                          .sequences = layouts[l][2],
-                                          .pp = layouts[l][1]};
+                                          .sequences = layouts[l].sequences,
+                                          .pp = layouts[l].pp,
+                                          .cp = layouts[l].cp};
     ls_world *world;
-    assert_int_equal(ls_world_create_threads(layouts[l][0], &world, &error), LS_OK);
+    assert_int_equal(ls_world_create_threads(layouts[l].ranks, &world, &error), LS_OK);
     if (ls_generator_run(arena, &options, world, tell_story, &of, &error) != LS_OK)
-      fail_msg("layout %d: %s", l, error.text);
+      fail_msg("layout %d: %s", (int)l, error.text);
     ls_world_destroy(&world);
   }
 }

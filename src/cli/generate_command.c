@@ -125,11 +125,13 @@ static bool begins_with(const char *text, const char *with) {
   return strncmp(text, with, strlen(with)) == 0;
 }
 
-static ls_status refuse_axis(const char *axis, int64_t size, int devices, ls_error *error) {
+/* What mesh.pp and mesh.cp leave of the devices is mesh.tp's. */
+static ls_status refuse_axis(const ls_run_file *run, const char *axis, int64_t size, int devices,
+                             ls_error *error) {
   return ls_fail(error, LS_INPUT,
                  "mesh.%s=%lld: generating cuts a model over mesh.tp, mesh.cp and mesh.pp: use "
-                 "mesh.tp=%d",
-                 axis, (long long)size, devices);
+                 "mesh.tp=%lld",
+                 axis, (long long)size, (long long)(devices / (run->mesh.pp * run->mesh.cp)));
 }
 
 /* All devices cut the model: without a mesh all are tp's. */
@@ -141,11 +143,12 @@ static ls_status read_mesh(ls_run_file *run, const char *devices, bool given,
   for (int a = 0; a < LS_LAYOUT_AXES; a++) {
     const char *axis = ls_layout_axis(a);
     const int64_t size = ls_run_file_mesh_size(run, axis);
-    if (size > 1 && begins_with(axis, "dp")) return refuse_axis(axis, size, asked->devices, error);
+    if (size > 1 && begins_with(axis, "dp"))
+      return refuse_axis(run, axis, size, asked->devices, error);
   }
   asked->pp = (int)run->mesh.pp;
   asked->cp = (int)run->mesh.cp;
-  return run->mesh.ep > 1 ? refuse_axis("ep", run->mesh.ep, asked->devices, error) : LS_OK;
+  return run->mesh.ep > 1 ? refuse_axis(run, "ep", run->mesh.ep, asked->devices, error) : LS_OK;
 }
 
 /* Of the run file's keys those that mean something here. */

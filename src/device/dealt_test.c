@@ -15,7 +15,7 @@
 #include "device/cpu/cpu.h"
 #include "support/test_seed.h"
 
-enum { CALLS = 3, MOST_TOKENS = 120, MOST_SEQUENCES = 3 };
+enum { CALLS = 3, MOST_TOKENS = 120, MOST_SEQUENCES = 3, SPARE = 3 };
 
 static uint64_t seed, drawn;
 
@@ -142,20 +142,26 @@ static void compare(const dealt_case *c, const ls_view *found, const ls_view *wa
              (long long)c->attributes.head_dim);
 }
 
+/* Tokens of no sequence are all zeros. */
+static void expect_zeros(const dealt_case *c, const ls_view *o, int64_t first) {
+  const char *of = o->data;
+  const size_t row = (size_t)c->q_columns * ls_dtype_bytes(c->dtype);
+  for (size_t i = (size_t)first * row; i < (size_t)o->dims[0] * row; i++)
+    assert_int_equal(of[i], 0);
+}
+
 static void run_call(dealt_case *c) {
-  int32_t positions[MOST_TOKENS], places[MOST_TOKENS];
-  const int64_t tokens = draw_tokens(c, positions, places);
+  int32_t positions[MOST_TOKENS + SPARE], places[MOST_TOKENS + SPARE];
+  const int64_t tokens = draw_tokens(c, positions, places), all = tokens + below(SPARE);
+  for (int64_t n = tokens; n < all; n++) positions[n] = 7, places[n] = -1;
   ls_kernel_args of = {.inputs = 7}, exact = {.inputs = 7, .outputs = 1};
   ls_error error = {0};
-  draw(c, tokens, c->q_columns, &of.in[0], &exact.in[0]);
-  for (int i = 1; i < 3; i++) draw(c, tokens, c->kv_columns, &of.in[i], &exact.in[i]);
+  draw(c, all, c->q_columns, &of.in[0], &exact.in[0]);
+  for (int i = 1; i < 3; i++) draw(c, all, c->kv_columns, &of.in[i], &exact.in[i]);
   for (int i = 0; i < 2; i++)
-    of.in[5 + i] = exact.in[5 + i] = (ls_view){.data = i ? places : positions,
-                                               .dtype = LS_I32,
-                                               .ndim = 1,
-                                               .dims = {tokens},
-                                               .valid = {tokens}};
-  if (c->sequences == 1 && below(2)) of.inputs = 6; /* places are positions */
+    of.in[5 + i] = exact.in[5 + i] = (ls_view){
+        .data = i ? places : positions, .dtype = LS_I32, .ndim = 1, .dims = {all}, .valid = {all}};
+  for (int i = 0; i < 3; i++) exact.in[i] = rows_of(&exact.in[i], 0, tokens);
   exact.attributes = &c->attributes;
   for (int i = 0; i < 2; i++) exact.in[3 + i] = c->whole[i];
   const ls_view wanted = exact.out[0] = empty(c, LS_F64, tokens, c->q_columns);
@@ -163,7 +169,8 @@ static void run_call(dealt_case *c) {
   ls_view sums[2];
   const ls_view o = join(c, &of, true, &sums[0]), again = join(c, &of, false, &sums[1]);
   compare(c, &o, &wanted);
-  const size_t bytes = (size_t)(tokens * c->q_columns) * ls_dtype_bytes(c->dtype);
+  expect_zeros(c, &o, tokens);
+  const size_t bytes = (size_t)(all * c->q_columns) * ls_dtype_bytes(c->dtype);
   assert_memory_equal(o.data, again.data, bytes ? bytes : 1);
 }
 

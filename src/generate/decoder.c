@@ -128,11 +128,15 @@ ls_status ls_decoder_run(ls_decoder *decoder, int which, const ls_decoder_token 
   int32_t *numbers = decoder->message + 1;
   LS_ASSERT(count > 0 && count <= width);
   decoder->message[0] = which;
-  for (int64_t n = 0; n < width; n++) { /* what is left of a program goes through a token again */
+  /* What is left of a program goes through a token again, which has no place where rows are dealt
+   * to ranks. */
+  const bool dealt = decoding->session.layout.cp > 1;
+  for (int64_t n = 0; n < width; n++) {
     const ls_decoder_token *token = &tokens[n < count ? n : 0];
+    const int64_t place = token->sequence * decoding->places + token->position;
     numbers[n] = token->id;
     numbers[width + n] = token->position;
-    numbers[2 * width + n] = (int32_t)(token->sequence * decoding->places + token->position);
+    numbers[2 * width + n] = dealt && n >= count ? -1 : (int32_t)place;
   }
   LS_TRY(share(decoder, error));
   LS_TRY(run(decoder, error));

@@ -281,7 +281,8 @@ ls_status ls_generator_feed_pending(ls_generator *self, ls_error *error) {
   for (int64_t done = 0; done < self->pending_count;) {
     if (all_have_enough(self)) break;
     const int which = ls_decoding_choose(self->decoding, done, self->pending_count - done);
-    const int64_t tokens = ls_decoding_tokens(self->decoding, which);
+    const int64_t width = ls_decoding_tokens(self->decoding, which);
+    const int64_t tokens = width < self->pending_count ? width : self->pending_count;
     if (done + tokens > self->pending_count) done = self->pending_count - tokens;
     LS_TRY(run_program(self, which, self->pending + done, tokens, &none, error));
     done += tokens;

@@ -180,10 +180,10 @@ static const ls_op rows[LS_OP_COUNT] = {
                                     1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads,
                                 .indices = "56"},
     /* The same of caches whose rows are dealt to `turns` ranks in turn: the row of a place is row
-     * place / turns of part place % turns, and parts lie one behind the other. Of each part what
-     * attention over its rows alone gives -> o, log-sum-exp, which is -infinity where a query sees
-     * none of its rows */
-    [LS_OP_CACHED_PART] = {.labels = "n gr, n g, n g, l g, l g, n, n? -> u~l n gr, "
+     * place / turns of part place % turns, and parts lie one behind the other. A token whose place
+     * is -1 has no row and sees none. Of each part what attention over its rows alone gives -> o,
+     * log-sum-exp, which is -infinity where a query sees none of its rows */
+    [LS_OP_CACHED_PART] = {.labels = "n gr, n g, n g, l g, l g, n, n -> u~l n gr, "
                                      "u~l n gr/head_dim",
                            .only = {{'l', LS_SHARES_TOKENS},
                                     {'g', LS_SHARES_KV_HEADS},
@@ -193,7 +193,7 @@ static const ls_op rows[LS_OP_COUNT] = {
                            .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads |
                                       1u << LS_ATTRIBUTE_turns,
                            .indices = "56"},
-    /* o of parts, their log-sum-exp -> o of all rows */
+    /* o of parts, their log-sum-exp -> o of all rows, 0 where no part has any that is seen */
     [LS_OP_CACHED_END] = {.labels = "u n gr, u n gr/head_dim -> n gr",
                           .shardable = "n",
                           .only = {{'g', LS_SHARES_KV_HEADS}, {'r', LS_SHARES_QUERY_HEADS}},

@@ -295,8 +295,9 @@ static void make_inputs(ls_graph *graph, const ls_builder *builder) {
     graph->labels = ls_graph_input(graph, "labels", options->tokens);
   graph->positions = ls_graph_input(graph, "positions", options->tokens);
   /* A mask goes by tokens' places, as attention is told them. */
-  const bool placed = options->mode == LS_MODEL_DECODE ? options->sequences > 1
-                                                       : options->places || dropout->attention > 0;
+  const bool placed = options->mode == LS_MODEL_DECODE
+                          ? options->sequences > 1 || options->turns > 1
+                          : options->places || dropout->attention > 0;
   if (placed) graph->places = ls_graph_input(graph, "places", options->tokens);
   if (placed && builder->family->decoder.two_way)
     graph->remaining = ls_graph_input(graph, "remaining", options->tokens);

@@ -271,8 +271,8 @@ typedef struct ls_build_options {
   int64_t tokens;     /* n: B x T of one microbatch; decoding: new tokens, of any sequences */
   int64_t sequence;   /* T; decoding: not used */
   int64_t cache_rows; /* decoding: the longest a sequence may become */
-  /* Decoding: those that the caches hold, one after another; above 1 places say which row of the
-   * caches each token has. 0: one. */
+  /* Decoding: those that the caches hold, one after another; above 1, or where rows are dealt to
+   * ranks, places say which row of the caches each token has. 0: one. */
   int64_t sequences;
   bool headless;        /* decoding: fills the caches and ends there, with no logits */
   bool documents;       /* attention stays inside documents, each from a position 0 on */

@@ -79,6 +79,8 @@ static void draw_prompts(ls_test_texts *self, int64_t rows) {
   for (int r = 0; r < LS_TEST_TEXTS; r++) {
     ls_test_text *of = &self->all[r];
     of->count = 1 + (int64_t)(ls_random_bits(self->seed, 2, (uint64_t)r) % LS_TEST_LONGEST_PROMPT);
+    if (r == 0)
+      of->count = 2; /* but one token, which no program takes alone where ranks share it */
     if (of->count > rows - 2) of->count = rows - 2;
     if (of->count > self->all[self->longest].count) self->longest = r;
     for (int64_t i = 0; i < of->count; i++)

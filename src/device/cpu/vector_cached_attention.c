@@ -54,7 +54,6 @@ typedef struct query_block {
 /* How many of the rows at hand are of places up to this one. */
 LS_INLINE int64_t rows_to(const query_block *block, int64_t place) {
   const dealt_rows *of = &block->dealt;
-  if (of->ranks == 1) return place + 1;
   return place < of->number ? 0 : (place - of->number) / of->ranks + 1;
 }
 
@@ -378,6 +377,7 @@ static ls_status cache_write(const ls_kernel_args *args, int which, ls_error *er
   const size_t bytes = (size_t)rows->dims[1] * ls_dtype_bytes(rows->dtype);
   for (int64_t n = 0; n < rows->valid[0]; n++) {
     const int64_t row = places[n] / dealt.ranks;
+    if (args->outputs > 1 && places[n] == -1) continue;
     if (positions[n] < 0 || places[n] < positions[n] || row >= cache->valid[0] ||
         (places[n] - positions[n]) % dealt.ranks) {
       return ls_fail(error, LS_INTERNAL, "position %d lies outside a cache of %lld rows",
@@ -445,13 +445,14 @@ static void head_join(const ls_kernel_args *args, int64_t token, int64_t head) {
   float largest = -INFINITY, total = 0.0f, joined[KEYS];
   for (int64_t p = 0; p < values->valid[0]; p++)
     if (sum[p * sums_apart] > largest) largest = sum[p * sums_apart];
-  for (int64_t p = 0; p < values->valid[0]; p++)
+  for (int64_t p = 0; p < values->valid[0] && largest > -INFINITY; p++)
     total += exp2_of((sum[p * sums_apart] - largest) * LS_LOG2_E);
   for (int64_t first = 0; first < head_dim; first += KEYS) {
     const int64_t count = least(KEYS, head_dim - first);
     memset(joined, 0, sizeof joined);
     for (int64_t p = 0; p < values->valid[0]; p++) {
-      const float share = exp2_of((sum[p * sums_apart] - largest) * LS_LOG2_E) / total;
+      const float below = sum[p * sums_apart] - largest;
+      const float share = total > 0.0f ? exp2_of(below * LS_LOG2_E) / total : 0.0f;
       const float *part = of + p * apart + first;
 #pragma omp simd
       for (int64_t c = 0; c < count; c++) joined[c] += share * part[c];

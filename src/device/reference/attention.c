@@ -195,20 +195,24 @@ typedef struct cached_part {
   int64_t columns, ranks, number;
 } cached_part;
 
-/* Each token's place; `ranks` that rows are dealt to: a sequence begins with the first of them. */
+/* Each token has a row; `ranks` that rows are dealt to: a sequence begins with the first of them,
+ * and a token may be of none. */
 static ls_status check_places(const ls_kernel_args *args, int64_t rows, int64_t ranks,
                               ls_error *error) {
   const ls_view *k = &args->in[1], *cache_k = &args->in[3], *cache_v = &args->in[4];
   const int32_t *positions = ls_index_data(&args->in[5]);
   const int32_t *places = ls_index_data(&args->in[args->inputs - 1]);
+  const bool dealt = args->outputs > 1;
   if (cache_k->dims[1] != k->dims[1] || cache_v->dims[1] != k->dims[1])
     return ls_fail(error, LS_INTERNAL, "a cache of %lld columns for keys of %lld",
                    (long long)cache_k->dims[1], (long long)k->dims[1]);
-  for (int64_t n = 0; n < k->valid[0]; n++)
+  for (int64_t n = 0; n < k->valid[0]; n++) {
+    if (dealt && places[n] == -1) continue;
     if (positions[n] < 0 || places[n] < positions[n] || places[n] / ranks >= rows ||
         (places[n] - positions[n]) % ranks)
       return ls_fail(error, LS_INTERNAL, "position %d lies outside a cache of %lld rows",
                      positions[n], (long long)(rows * ranks));
+  }
   return LS_OK;
 }
 
@@ -218,7 +222,7 @@ static void write_rows(const ls_kernel_args *args, const cached_part *part) {
   const size_t bytes = (size_t)part->columns * sizeof(LS_REAL);
   for (int64_t n = 0; n < k->valid[0]; n++) {
     const int64_t row = places[n] / part->ranks;
-    if (places[n] % part->ranks != part->number) continue;
+    if (places[n] < 0 || places[n] % part->ranks != part->number) continue;
     memcpy(part->keys + row * part->columns, ls_real_row(k, n), bytes);
     memcpy(part->values + row * part->columns, ls_real_row(v, n), bytes);
   }
@@ -230,6 +234,7 @@ static sight sight_of_cache(const ls_kernel_args *args, const cached_part *part,
   const int64_t position = ls_index_data(&args->in[5])[n], window = args->attributes->window;
   const int64_t most = window > 0 ? window : INT64_MAX;
   const int64_t first = place - (position < most ? position : most - 1);
+  if (place < 0) return (sight){0};
   return (sight){.begin = first / part->ranks,
                  .end = place / part->ranks + 1,
                  .first = first,
@@ -274,8 +279,7 @@ ls_status LS_REFERENCE(CACHED_ATTENTION)(const ls_kernel_args *args, ls_error *e
 }
 
 ls_status LS_REFERENCE(CACHED_PART)(const ls_kernel_args *args, ls_error *error) {
-  const bool placed = args->inputs > 6;
-  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, placed ? "rrrrrii>RR" : "rrrrri>RR", error));
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrrrrii>RR", error));
   const ls_view *k = &args->in[1], *cache = &args->in[3], *out = args->out;
   const int64_t parts = out[0].dims[0], ranks = args->attributes->turns;
   head_shape shape;
@@ -312,12 +316,12 @@ ls_status LS_REFERENCE(CACHED_END)(const ls_kernel_args *args, ls_error *error) 
       double largest = -INFINITY, sum = 0, of = 0;
       for (int64_t p = 0; p < parts; p++)
         largest = fmax(largest, (double)part_row(sums, p, n)[c / head_dim]);
-      for (int64_t p = 0; p < parts; p++) {
+      for (int64_t p = 0; p < parts && largest > -INFINITY; p++) {
         const double share = exp((double)part_row(sums, p, n)[c / head_dim] - largest);
         sum += share;
         of += share * (double)part_row(values, p, n)[c];
       }
-      ls_put(&ls_real_row(&args->out[0], n)[c], of / sum, args->accumulate[0]);
+      ls_put(&ls_real_row(&args->out[0], n)[c], sum > 0 ? of / sum : 0, args->accumulate[0]);
     }
   return LS_OK;
 }
