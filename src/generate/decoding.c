@@ -51,10 +51,13 @@ static ls_status compile(ls_decoding *self, int64_t tokens, bool headless, ls_er
   return prove(self, which, graph, layout, error);
 }
 
-/* As many tokens, or a few more, so that ranks of cp have as many each. */
-static int64_t whole_tokens(const ls_decoding *self, int64_t tokens) {
-  const int64_t ranks = self->session.layout.cp;
-  return (tokens + ranks - 1) / ranks * ranks;
+/* A program for as many tokens, or a few more, so that ranks of cp have as many each; none where
+ * the last of those from `first` on takes them. */
+static ls_status compile_next(ls_decoding *self, int first, int64_t tokens, bool headless,
+                              ls_error *error) {
+  const int64_t ranks = self->session.layout.cp, whole = (tokens + ranks - 1) / ranks * ranks;
+  if (self->count > first && ls_decoding_tokens(self, self->count - 1) >= whole) return LS_OK;
+  return compile(self, whole, headless, error);
 }
 
 /* Programs with logits for a token of 1, 2, 4 ... sequences, up to all, and for as many times what
@@ -69,21 +72,18 @@ static ls_status compile_heads(ls_decoding *self, ls_error *error) {
     const int64_t tokens = next ? one : all;
     if (all == tokens) all *= 2;
     if (one == tokens) one *= 2;
-    const int64_t whole = whole_tokens(self, tokens);
-    if (self->count == 0 || whole > ls_decoding_tokens(self, self->count - 1))
-      LS_TRY(compile(self, whole, false, error));
+    LS_TRY(compile_next(self, 0, tokens, false, error));
   }
   return LS_OK;
 }
 
 /* Programs for tokens of prompts, the widest with as many for each rank of cp as one device has. */
 static ls_status compile_prompts(ls_decoding *self, bool headless, ls_error *error) {
-  const int64_t widest = prompt_tokens[PROMPT_PROGRAMS - 1];
+  const int64_t widest = prompt_tokens[PROMPT_PROGRAMS - 1] * self->session.layout.cp;
   int64_t tokens = prompt_tokens[0];
-  for (int p = 1; tokens < self->sequences * self->rows && self->count < LS_MAX_PROGRAMS; p++) {
-    LS_TRY(compile(self, whole_tokens(self, tokens), headless, error));
+  for (int p = 1; tokens <= widest && tokens < self->sequences * self->rows; p++) {
+    LS_TRY(compile_next(self, self->heads, tokens, headless, error));
     tokens = p < PROMPT_PROGRAMS ? prompt_tokens[p] : 2 * tokens;
-    if (tokens > widest * self->session.layout.cp) break;
   }
   return LS_OK;
 }
@@ -201,10 +201,11 @@ static int widest_program(const ls_decoding *self, int64_t left) {
   return which;
 }
 
-/* What a program takes, in tokens: of few of them it is the time for reading the weights. */
+/* What a program takes, in tokens of a rank: of few of them it is the time for reading the weights.
+ */
 static int64_t program_work(const ls_decoding *self, int which) {
   enum { WEIGHTS = 16 };
-  const int64_t tokens = ls_decoding_tokens(self, which);
+  const int64_t tokens = ls_decoding_tokens(self, which) / self->session.layout.cp;
   return tokens > WEIGHTS ? tokens : WEIGHTS;
 }
 
