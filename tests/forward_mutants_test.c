@@ -25,12 +25,14 @@ static const struct subject {
   int shape, pp, dp_shard, tp, zero, microbatches, decodes; /* tokens at once; 0: it evaluates */
   bool sequence_parallel;
   int sequences; /* that the caches hold; 0: one */
+  int cp;        /* ranks that share their rows; 0: one */
 } subjects[] = {
-    {0, 1, 1, 1, 0, 1, 0, false, 0}, {1, 1, 2, 1, 3, 1, 0, false, 0},
-    {2, 1, 1, 3, 0, 1, 0, true, 0},  {2, 2, 1, 1, 1, 2, 0, false, 0},
-    {0, 1, 1, 1, 0, 1, 1, false, 0}, {1, 1, 1, 1, 0, 1, 1, false, 0},
-    {1, 1, 1, 1, 0, 1, 2, false, 0}, {2, 1, 1, 1, 0, 1, 2, false, 0},
-    {0, 1, 1, 2, 0, 1, 2, false, 2},
+    {0, 1, 1, 1, 0, 1, 0, false, 0, 0}, {1, 1, 2, 1, 3, 1, 0, false, 0, 0},
+    {2, 1, 1, 3, 0, 1, 0, true, 0, 0},  {2, 2, 1, 1, 1, 2, 0, false, 0, 0},
+    {0, 1, 1, 1, 0, 1, 1, false, 0, 0}, {1, 1, 1, 1, 0, 1, 1, false, 0, 0},
+    {1, 1, 1, 1, 0, 1, 2, false, 0, 0}, {2, 1, 1, 1, 0, 1, 2, false, 0, 0},
+    {0, 1, 1, 2, 0, 1, 2, false, 2, 0}, {1, 1, 1, 1, 0, 1, 2, false, 0, 2},
+    {0, 1, 1, 2, 0, 1, 2, false, 2, 2},
 };
 enum { EVALUATIONS = 4, SUBJECTS = sizeof subjects / sizeof *subjects };
 
@@ -45,7 +47,8 @@ static ls_graph *model_of(ls_arena *arena, const struct subject *of, const ls_la
   const ls_build_options decoding = {.mode = LS_MODEL_DECODE,
                                      .tokens = of->decodes,
                                      .cache_rows = 2 * RUNS,
-                                     .sequences = of->sequences};
+                                     .sequences = of->sequences,
+                                     .turns = layout->cp};
   const ls_build_options evaluation = {
       .mode = LS_MODEL_FORWARD,
       .tokens = LS_TEST_SEQUENCES / layout->microbatches * LS_TEST_SEQUENCE,
@@ -63,6 +66,7 @@ static void compile(ls_arena *arena, const struct subject *of, compiled *made) {
   made->layout.pp = of->pp;
   made->layout.dp_shard = of->dp_shard;
   made->layout.tp = of->tp;
+  made->layout.cp = of->cp ? of->cp : 1;
   made->layout.zero = of->zero;
   made->layout.microbatches = of->microbatches;
   made->layout.sequence_parallel = of->sequence_parallel;
@@ -178,23 +182,66 @@ static void not_kept(cached *of) {
       LS_POOL_WORK;
 }
 
+static bool has_places(const cached *of) {
+  return of->op->inputs > 6;
+}
+
+static bool is_dealt(const cached *of) {
+  return of->op->attributes.turns > 1;
+}
+
+/* Rows as they would be dealt to another number of ranks: each rank keeps others' rows. */
+static void rows_of_other_ranks(cached *of) {
+  of->op->attributes.turns++;
+}
+
+/* The instruction behind the op that reads this value; NULL: none does. */
+static ls_instruction *reader_of(const cached *of, int value) {
+  for (int i = of->at + 1; i < of->body->first + of->body->count; i++)
+    for (int in = 0; in < of->program->instructions.items[i].inputs; in++)
+      if (of->program->instructions.items[i].in[in] == value)
+        return &of->program->instructions.items[i];
+  return NULL;
+}
+
+/* What one rank's rows give is taken for what all give. */
+static void sum_of_own_rows(cached *of) {
+  const int which = (int)(of->seed & 1), made = of->op->out[which];
+  const ls_instruction *sent = reader_of(of, made);
+  ls_instruction *end = sent ? reader_of(of, sent->out[0]) : NULL;
+  LS_ASSERT(end);
+  end->in[which] = made;
+}
+
+/* Sums that belong to what other tokens' queries gave. */
+static void sums_stay(cached *of) {
+  ls_instruction *sent = (ls_instruction *)reader_of(of, of->op->out[1]);
+  LS_ASSERT(sent);
+  sent->collective = LS_COLLECTIVE_NONE;
+  sent->kind = LS_OP_COPY;
+}
+
 static const struct cache_fault {
   const char *name;
   void (*make)(cached *);
+  bool (*can)(const cached *); /* NULL: always */
 } cache_faults[] = {
-    {"another row of a cache", wrong_row},
-    {"a cache with a row less", fewer_rows},
-    {"another layer's cache", other_layer},
-    {"keys where values are kept", keys_for_values},
-    {"new keys kept as values", new_keys_for_values},
-    {"one cache for keys and values", one_cache},
-    {"a stale length", stale_length},
-    {"the length of another token", length_of_a_copy},
-    {"rows of another sequence", other_sequence},
-    {"read before written", read_before_written},
-    {"a layer that keeps nothing", left_out},
-    {"a layer twice", twice},
-    {"a cache that is not kept", not_kept},
+    {"another row of a cache", wrong_row, NULL},
+    {"a cache with a row less", fewer_rows, NULL},
+    {"another layer's cache", other_layer, NULL},
+    {"keys where values are kept", keys_for_values, NULL},
+    {"new keys kept as values", new_keys_for_values, NULL},
+    {"one cache for keys and values", one_cache, NULL},
+    {"a stale length", stale_length, NULL},
+    {"the length of another token", length_of_a_copy, NULL},
+    {"rows of another sequence", other_sequence, has_places},
+    {"rows of other ranks", rows_of_other_ranks, is_dealt},
+    {"a sum over own rows alone", sum_of_own_rows, is_dealt},
+    {"sums that are not sent", sums_stay, is_dealt},
+    {"read before written", read_before_written, NULL},
+    {"a layer that keeps nothing", left_out, NULL},
+    {"a layer twice", twice, NULL},
+    {"a cache that is not kept", not_kept, NULL},
 };
 enum { CACHE_FAULTS = sizeof cache_faults / sizeof *cache_faults };
 
@@ -217,7 +264,7 @@ static bool damage_cache(ls_program *program, int kind, uint64_t seed) {
       }
     }
   if (!of.op || !of.other) return false;
-  if (cache_faults[kind].make == other_sequence && of.op->inputs <= 6) return false;
+  if (cache_faults[kind].can && !cache_faults[kind].can(&of)) return false;
   cache_faults[kind].make(&of);
   return true;
 }
@@ -256,7 +303,7 @@ static ls_status fill_input(ls_rank *rank, const struct subject *of, int run, in
                              : of->decodes ? run * of->decodes + place
                                            : place % LS_TEST_SEQUENCE;
     const int64_t drawn[] = {at * 7 % 37, at % 5 ? at * 11 % 37 : -1, position,
-                             place * 2 * RUNS + position};
+                             of->sequences ? place * 2 * RUNS + position : position};
     filled[i] = (int32_t)drawn[input];
   }
   return ls_rank_put(rank, 1, value[input], microbatch, filled, view.valid[0], error);

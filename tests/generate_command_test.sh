@@ -49,7 +49,7 @@ generate "In the" --max-new-tokens 1000 --top-k 5 >/dev/null
 grep -q 'the 64 positions\|ended the text' "$work/errors" || fail "no reason: $(cat "$work/errors")"
 
 # Over devices, and several prompts at once: the same texts.
-for mesh in "-n 2" mesh.tp=2 mesh.pp=2 "mesh.pp=2 mesh.tp=2 -n 4"; do
+for mesh in "-n 2" mesh.tp=2 mesh.pp=2 "mesh.pp=2 mesh.tp=2 -n 4" mesh.cp=3 "mesh.cp=2 mesh.tp=2"; do
   # shellcheck disable=SC2086
   cut=$(generate "In the" --max-new-tokens 9 --greedy $mesh) || fail "$mesh: $(cat "$work/errors")"
   [ "$greedy" = "$cut" ] || fail "$mesh gave another text: $cut"
@@ -57,7 +57,7 @@ done
 printf 'In the\nIt\n\nA longer one than others\nEnd\n' >"$work/prompts.txt"
 generate --prompts "$work/prompts.txt" --max-new-tokens 25 --seed 3 --batch 1 >"$work/single"
 [ "$(grep -c '^==> ' "$work/single")" -eq 4 ] || fail "--prompts: $(cat "$work/single")"
-for words in "" "--batch 3" "--batch 2 mesh.tp=2" "mesh.pp=3"; do
+for words in "" "--batch 3" "--batch 2 mesh.tp=2" "mesh.pp=3" "--batch 3 mesh.cp=2"; do
   # shellcheck disable=SC2086
   generate --prompts "$work/prompts.txt" --max-new-tokens 25 --seed 3 $words >"$work/batch" ||
     fail "--prompts $words: $(cat "$work/errors")"
@@ -72,7 +72,7 @@ sed 's/"hidden_size": 16/"hidden_size": 8/' "$work/config.json" >"$work/smaller.
 "$lockstep" train model="$work/smaller.json" data.text="$work/text.txt" data.seq_len=32 \
   train.batch=4 train.steps=4 train.lr=1e-2 out="$work/smaller" >"$work/log" 2>&1 ||
   { cat "$work/log"; fail "the training of a draft failed"; }
-for words in "$work/smaller" "ngram --draft-tokens 7" "$work/smaller mesh.tp=2" \
+for words in "$work/smaller" "ngram --draft-tokens 7" "$work/smaller mesh.tp=2" "ngram mesh.cp=2" \
   "$work/run --draft-tokens 2 mesh.pp=2"; do
   # shellcheck disable=SC2086
   drafted=$(generate "In the" --max-new-tokens 9 --greedy --draft $words) ||
@@ -130,13 +130,13 @@ refused "In" --top-p 0
 refused "In" dtype=fp8
 refused "In" --sed 1
 refused "In" train.lr=1
-for words in "--batch 2" "-n 0" "-n x" mesh.dp_shard=2 "mesh.cp=2 mesh.tp=2" mesh.tp=3 mesh.pp=4 \
+for words in "--batch 2" "-n 0" "-n x" mesh.dp_shard=2 "mesh.cp=2 mesh.tp=3" mesh.tp=3 mesh.pp=4 \
   "mesh.tp=1 -n 2" zero=1; do
   # shellcheck disable=SC2086
   refused "In" $words
 done
 refused "In" mesh.dp_replicate=2
-grep -q 'mesh.dp_replicate=2: generating cuts a model over mesh.tp and mesh.pp: use mesh.tp=2$' "$work/errors" ||
+grep -q 'mesh.dp_replicate=2: generating cuts a model over mesh.tp, mesh.cp and mesh.pp: use mesh.tp=2$' "$work/errors" ||
   fail "mesh.dp_replicate=2: $(cat "$work/errors")"
 refused "In" mesh.tp=3
 grep -q 'tp=3 and 2 heads, 1 KV heads: use tp=1 or 2$' "$work/errors" || fail "mesh.tp=3: $(cat "$work/errors")"

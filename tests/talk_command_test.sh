@@ -83,6 +83,9 @@ kept=$(sed -n 's/^prompt of \([0-9]*\) tokens, \([0-9]*\) of them kept.*/\1 \2/p
 # "<user>A</><assistant>It is <a></>" and what follows it; of the end the last byte was not computed.
 [ "$kept" = "54 32" ] || fail "the cache: $kept: $(cat log)"
 cp output alone
+printf 'A\nB\n' | talk mesh.cp=2
+cmp -s output alone || fail "a conversation over devices that share its rows: $(cat output log)"
+grep -q '^prompt of 54 tokens, 32 of them kept' log || fail "the caches of mesh.cp=2: $(cat log)"
 printf 'A\nB\n' | talk -n 2
 cmp -s output alone || fail "a conversation on two devices: $(cat output log)"
 # Who takes longer than comm.timeout to ask is waited for.

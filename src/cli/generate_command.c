@@ -32,7 +32,9 @@ static const char help[] =
     "                      ends the next begins, and each gives what it gives alone\n"
     "  -n DEVICES          the model is cut over so many devices (mesh.tp), threads of this "
     "process\n"
-    "                      or the processes of a launcher: heads must divide among them\n"
+    "                      or the processes of a launcher: heads must divide among them;\n"
+    "                      mesh.cp=N has N share a text's tokens and the rows of its caches,\n"
+    "                      mesh.pp=N gives each of N stages its layers\n"
     "  --draft WHAT        tokens are drafted, and the model verifies several at once: by a "
     "smaller\n"
     "                      model of the same vocabulary (a run, checkpoint or folder), by the\n"
@@ -69,6 +71,7 @@ static const char help[] =
     "  lockstep generate runs/chat --interactive --system \"Answer in one line.\"\n"
     "  lockstep generate runs/chat --prompts questions.jsonl --json > answers.jsonl\n"
     "  lockstep generate runs/quickstart \"In the beginning\" mesh.tp=2\n"
+    "  lockstep generate runs/long - mesh.tp=2 mesh.cp=2 -n 4 < book.txt\n"
     "  lockstep generate runs/large \"In the\" --draft runs/small --draft-tokens 6\n"
     "  mpirun -n 2 lockstep generate runs/quickstart \"In the beginning\"\n";
 
@@ -122,10 +125,13 @@ static bool begins_with(const char *text, const char *with) {
   return strncmp(text, with, strlen(with)) == 0;
 }
 
-static ls_status refuse_axis(const char *axis, int64_t size, int devices, ls_error *error) {
+/* What mesh.pp and mesh.cp leave of the devices is mesh.tp's. */
+static ls_status refuse_axis(const ls_run_file *run, const char *axis, int64_t size, int devices,
+                             ls_error *error) {
   return ls_fail(error, LS_INPUT,
-                 "mesh.%s=%lld: generating cuts a model over mesh.tp and mesh.pp: use mesh.tp=%d",
-                 axis, (long long)size, devices);
+                 "mesh.%s=%lld: generating cuts a model over mesh.tp, mesh.cp and mesh.pp: use "
+                 "mesh.tp=%lld",
+                 axis, (long long)size, (long long)(devices / (run->mesh.pp * run->mesh.cp)));
 }
 
 /* All devices cut the model: without a mesh all are tp's. */
@@ -137,11 +143,12 @@ static ls_status read_mesh(ls_run_file *run, const char *devices, bool given,
   for (int a = 0; a < LS_LAYOUT_AXES; a++) {
     const char *axis = ls_layout_axis(a);
     const int64_t size = ls_run_file_mesh_size(run, axis);
-    if (size > 1 && strcmp(axis, "tp") != 0 && strcmp(axis, "pp") != 0)
-      return refuse_axis(axis, size, asked->devices, error);
+    if (size > 1 && begins_with(axis, "dp"))
+      return refuse_axis(run, axis, size, asked->devices, error);
   }
   asked->pp = (int)run->mesh.pp;
-  return run->mesh.ep > 1 ? refuse_axis("ep", run->mesh.ep, asked->devices, error) : LS_OK;
+  asked->cp = (int)run->mesh.cp;
+  return run->mesh.ep > 1 ? refuse_axis(run, "ep", run->mesh.ep, asked->devices, error) : LS_OK;
 }
 
 /* Of the run file's keys those that mean something here. */
@@ -371,10 +378,12 @@ static ls_status read_prompts(ls_arena *arena, const ls_generate_opened *opened,
   return ls_prompts_add(arena, &options, NULL, asked->prompt, asked->prompt_bytes, prompts, error);
 }
 
-/* With the draft's, which is one device's. */
+/* Of the devices on this host, with the draft's, which is one device's. */
 static ls_status bytes_needed(const generating *self, ls_arena *arena, int64_t *bytes,
                               ls_error *error) {
-  LS_TRY(ls_generator_bytes(arena, &self->opened.config, &self->options, bytes, error));
+  LS_TRY(ls_generator_bytes(arena, &self->opened.config, &self->options, self->asked.devices, bytes,
+                            error));
+  *bytes *= ls_world_count_on_host(self->world);
   if (!self->draft.folder) return LS_OK;
   ls_generator_options options = self->options;
   ls_model_config config;
@@ -382,7 +391,7 @@ static ls_status bytes_needed(const generating *self, ls_arena *arena, int64_t *
   LS_TRY(ls_adapters_read(arena, self->draft.folder, &config, error));
   if (self->draft.layers) config.layers = self->draft.layers;
   options.ahead = 1;
-  LS_TRY(ls_generator_bytes(arena, &config, &options, &drafts, error));
+  LS_TRY(ls_generator_bytes(arena, &config, &options, 1, &drafts, error));
   *bytes += drafts;
   return LS_OK;
 }
@@ -390,7 +399,6 @@ static ls_status bytes_needed(const generating *self, ls_arena *arena, int64_t *
 /* All prompts at once, or half as many, as memory has it. */
 static ls_status choose_sequences(generating *self, ls_error *error) {
   const int64_t asked = self->opened.asked->batch, count = self->prompts.list.count;
-  const int ranks = ls_world_count_on_host(self->world);
   int64_t *sequences = &self->options.sequences;
   *sequences = asked ? asked : LS_MOST_SEQUENCES;
   if (*sequences > count) *sequences = count;
@@ -400,7 +408,7 @@ static ls_status choose_sequences(generating *self, ls_error *error) {
     const ls_status status = bytes_needed(self, arena, &bytes, error);
     ls_arena_destroy(&arena);
     LS_TRY(status);
-    fits = ls_check_memory(bytes * ranks / self->opened.asked->devices, "", NULL) == LS_OK;
+    fits = ls_check_memory(bytes, "", NULL) == LS_OK;
     if (!fits) *sequences /= 2;
   }
   return LS_OK;
@@ -428,14 +436,26 @@ static ls_status prepare(void *context, ls_error *error) {
   self->options.compute = asked->compute;
   self->options.threads = asked->threads;
   self->options.pp = asked->pp;
+  self->options.cp = asked->cp;
   self->options.ahead = asked->draft_options.tokens;
   if (ls_world_first_here(self->world) == 0) return prepare_first(self, error);
   return ls_checkpoint_find(self->arena, asked->model, true, &self->options.folder, error);
 }
 
+/* What a device of several has. */
+static void tell_memory(const generating *self) {
+  const double mib = 1 << 20;
+  const ls_generator_memory memory = ls_generator_memory_of(self->generator);
+  if (self->asked.devices > 1)
+    fprintf(stderr, "%d devices of %.1f MiB: %lld of %lld rows of the caches, %.1f MiB\n",
+            self->asked.devices, (double)memory.bytes / mib, (long long)memory.own_rows,
+            (long long)memory.rows, (double)memory.cache_bytes / mib);
+}
+
 static ls_status use(void *context, ls_generator *generator, ls_error *error) {
   generating *self = context;
   self->generator = generator;
+  tell_memory(self);
   if (self->draft.tokens)
     LS_TRY(ls_generator_set_draft(self->draft_arena, generator, &self->draft, error));
   if (self->opened.asked->interactive) return ls_generate_talk(&self->opened, generator, error);

@@ -80,21 +80,23 @@ static ls_status run(ls_decoder *self, ls_error *error) {
   const ls_program *program = self->programs[which];
   const int64_t tokens = program->tokens;
   const int32_t *numbers = self->message + 1;
-  LS_TRY(ls_rank_put(self->rank, which, program->ids, 0, numbers, tokens, error));
-  LS_TRY(ls_rank_put(self->rank, which, program->positions, 0, numbers + tokens, tokens, error));
-  if (program->places >= 0)
-    LS_TRY(ls_rank_put(self->rank, which, program->places, 0, numbers + 2 * tokens, tokens, error));
+  const ls_view own = ls_rank_shape(self->rank, which, program->ids);
+  const int input[NUMBERS] = {program->ids, program->positions, program->places};
+  for (int i = 0; i < NUMBERS; i++)
+    if (input[i] >= 0)
+      LS_TRY(ls_rank_put(self->rank, which, input[i], 0, numbers + i * tokens + own.start[0],
+                         own.valid[0], error));
   return ls_rank_run(self->rank, which, error);
 }
 
-/* A rank's columns of the first `count` rows. */
+/* A rank's part of the first `count` rows. */
 static void place_part(ls_decoder *self, const ls_program *program, int rank, int64_t count) {
   const ls_local local = ls_program_local(program, rank, program->logits);
   const ls_dtype dtype = program->values.items[program->logits].dtype;
   const int64_t vocabulary = self->decoding->session.config.vocabulary;
   const char *rows = (const char *)self->part;
-  for (int64_t n = 0; n < count; n++)
-    ls_convert(self->logits + n * vocabulary + local.start[1], LS_F32,
+  for (int64_t n = 0; n < local.valid[0] && local.start[0] + n < count; n++)
+    ls_convert(self->logits + (local.start[0] + n) * vocabulary + local.start[1], LS_F32,
                rows + n * local.dims[1] * (int64_t)ls_dtype_bytes(dtype), dtype, local.valid[1]);
 }
 
@@ -126,11 +128,15 @@ ls_status ls_decoder_run(ls_decoder *decoder, int which, const ls_decoder_token 
   int32_t *numbers = decoder->message + 1;
   LS_ASSERT(count > 0 && count <= width);
   decoder->message[0] = which;
-  for (int64_t n = 0; n < width; n++) { /* what is left of a program goes through a token again */
+  /* What is left of a program goes through a token again, which has no place where rows are dealt
+   * to ranks. */
+  const bool dealt = decoding->session.layout.cp > 1;
+  for (int64_t n = 0; n < width; n++) {
     const ls_decoder_token *token = &tokens[n < count ? n : 0];
+    const int64_t place = token->sequence * decoding->places + token->position;
     numbers[n] = token->id;
     numbers[width + n] = token->position;
-    numbers[2 * width + n] = (int32_t)(token->sequence * decoding->rows + token->position);
+    numbers[2 * width + n] = dealt && n >= count ? -1 : (int32_t)place;
   }
   LS_TRY(share(decoder, error));
   LS_TRY(run(decoder, error));

@@ -34,7 +34,9 @@ static ls_status compile(ls_decoding *self, int64_t tokens, bool headless, ls_er
                                     .tokens = tokens,
                                     .cache_rows = self->rows,
                                     .sequences = self->sequences,
-                                    .headless = headless};
+                                    .headless = headless,
+                                    .turns = layout->cp};
+  self->places = ls_build_sequence_rows(&options);
   ls_graph *graph;
   LS_ASSERT(which < LS_MAX_PROGRAMS);
   LS_TRY(ls_model_build(self->arena, &self->session.config, &options, &graph, error));
@@ -49,6 +51,15 @@ static ls_status compile(ls_decoding *self, int64_t tokens, bool headless, ls_er
   return prove(self, which, graph, layout, error);
 }
 
+/* A program for as many tokens, or a few more, so that ranks of cp have as many each; none where
+ * the last of those from `first` on takes them. */
+static ls_status compile_next(ls_decoding *self, int first, int64_t tokens, bool headless,
+                              ls_error *error) {
+  const int64_t ranks = self->session.layout.cp, whole = (tokens + ranks - 1) / ranks * ranks;
+  if (self->count > first && ls_decoding_tokens(self, self->count - 1) >= whole) return LS_OK;
+  return compile(self, whole, headless, error);
+}
+
 /* Programs with logits for a token of 1, 2, 4 ... sequences, up to all, and for as many times what
  * a draft proposes, in their order. */
 static ls_status compile_heads(ls_decoding *self, ls_error *error) {
@@ -61,7 +72,18 @@ static ls_status compile_heads(ls_decoding *self, ls_error *error) {
     const int64_t tokens = next ? one : all;
     if (all == tokens) all *= 2;
     if (one == tokens) one *= 2;
-    LS_TRY(compile(self, tokens, false, error));
+    LS_TRY(compile_next(self, 0, tokens, false, error));
+  }
+  return LS_OK;
+}
+
+/* Programs for tokens of prompts, the widest with as many for each rank of cp as one device has. */
+static ls_status compile_prompts(ls_decoding *self, bool headless, ls_error *error) {
+  const int64_t widest = prompt_tokens[PROMPT_PROGRAMS - 1] * self->session.layout.cp;
+  int64_t tokens = prompt_tokens[0];
+  for (int p = 1; tokens <= widest && tokens < self->sequences * self->rows; p++) {
+    LS_TRY(compile_next(self, self->heads, tokens, headless, error));
+    tokens = p < PROMPT_PROGRAMS ? prompt_tokens[p] : 2 * tokens;
   }
   return LS_OK;
 }
@@ -76,16 +98,16 @@ ls_status ls_decoding_compile(ls_arena *arena, const ls_model_config *config,
   decoding->session.layout = ls_layout_default();
   decoding->session.layout.compute = options->compute;
   decoding->session.layout.pp = options->pp > 1 ? options->pp : 1;
+  decoding->session.layout.cp = options->cp > 1 ? options->cp : 1;
   decoding->session.layout.tp = options->tp > 1 ? options->tp : 1;
+  decoding->session.layout.zero = 0; /* no weights are gathered for a token */
   decoding->session.layout.optimizer.kind = LS_OPTIMIZER_SGD;
   decoding->rows = options->rows < config->positions ? options->rows : config->positions;
   /* Stages are cut alike where all have a head, and a table is on the last where it is one's. */
   const bool staged = options->pp > 1;
   LS_TRY(compile_heads(decoding, error));
   decoding->heads = decoding->count;
-  for (int p = 0; p < PROMPT_PROGRAMS && prompt_tokens[p] < sequences * decoding->rows; p++)
-    LS_TRY(compile(decoding, prompt_tokens[p], !staged, error));
-  return LS_OK;
+  return compile_prompts(decoding, !staged, error);
 }
 
 /* The programs share their state, so the one that needs most has it all. What they keep for an
@@ -102,6 +124,16 @@ int64_t ls_decoding_bytes(const ls_decoding *decoding) {
       if (touched > needed) needed = touched;
     }
   return needed;
+}
+
+int64_t ls_decoding_cache_bytes(const ls_decoding *decoding) {
+  int64_t most = 0;
+  for (int s = 0; s < decoding->session.layout.pp; s++) {
+    int64_t parts[LS_CATEGORY_COUNT] = {0};
+    ls_program_peak(decoding->stages[0][s], parts);
+    if (parts[LS_CATEGORY_CACHES] > most) most = parts[LS_CATEGORY_CACHES];
+  }
+  return most;
 }
 
 /* Half as many sequences, and half of these, until memory holds them; 0: it holds not even one. */
@@ -169,10 +201,11 @@ static int widest_program(const ls_decoding *self, int64_t left) {
   return which;
 }
 
-/* What a program takes, in tokens: of few of them it is the time for reading the weights. */
+/* What a program takes, in tokens of a rank: of few of them it is the time for reading the weights.
+ */
 static int64_t program_work(const ls_decoding *self, int which) {
   enum { WEIGHTS = 16 };
-  const int64_t tokens = ls_decoding_tokens(self, which);
+  const int64_t tokens = ls_decoding_tokens(self, which) / self->session.layout.cp;
   return tokens > WEIGHTS ? tokens : WEIGHTS;
 }
 

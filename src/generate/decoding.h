@@ -23,7 +23,8 @@ typedef struct ls_decoding_options {
   int64_t rows;      /* the most tokens of a sequence that are ever fed */
   int64_t sequences; /* at once; 0: one */
   int64_t ahead;     /* tokens behind one whose logits are wanted in the same go; 0: none */
-  int pp, tp;        /* stages, and ranks of each; 0: one */
+  int pp, cp, tp; /* stages; of each ranks that tokens and rows of the caches are dealt to, of each
+                   * of these those that have other heads; 0: one */
 } ls_decoding_options;
 
 typedef struct ls_decoding {
@@ -35,6 +36,7 @@ typedef struct ls_decoding {
               * that are wanted in one go */
   int count; /* of the others nobody wants them: for all of a prompt but its last token */
   int64_t rows, sequences;
+  int64_t places; /* rows of the caches that each sequence has, `rows` or a few more */
   ls_device device;
 } ls_decoding;
 
@@ -45,6 +47,9 @@ LS_CHECKED ls_status ls_decoding_compile(ls_arena *arena, const ls_model_config 
 
 /* Bytes of a rank of the stage that needs most. */
 int64_t ls_decoding_bytes(const ls_decoding *decoding);
+
+/* Bytes of the caches of a rank of the stage that has most of them. */
+int64_t ls_decoding_cache_bytes(const ls_decoding *decoding);
 
 /* Opens the device for ranks of which so many share this host and this process. LS_REFUTED: memory
  * does not hold them, with what it would hold. */

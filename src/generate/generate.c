@@ -9,19 +9,22 @@
 
 static ls_decoding_options decoding_options(const ls_generator_options *options, int ranks) {
   const int pp = options->pp > 1 && ranks > 1 ? options->pp : 1;
+  const int cp = options->cp > 1 && ranks > 1 ? options->cp : 1;
   return (ls_decoding_options){.compute = options->compute,
                                .threads = options->threads,
                                .rows = options->rows,
                                .sequences = options->sequences,
                                .ahead = options->ahead,
                                .pp = pp,
-                               .tp = ranks / pp};
+                               .cp = cp,
+                               .tp = ranks / pp / cp};
 }
 
 ls_status ls_generator_bytes(ls_arena *arena, const ls_model_config *config,
-                             const ls_generator_options *options, int64_t *bytes, ls_error *error) {
+                             const ls_generator_options *options, int ranks, int64_t *bytes,
+                             ls_error *error) {
   ls_decoding planned;
-  const ls_decoding_options of = decoding_options(options, 1);
+  const ls_decoding_options of = decoding_options(options, ranks);
   LS_TRY(ls_decoding_compile(arena, config, &of, &planned, error));
   *bytes = ls_decoding_bytes(&planned);
   return LS_OK;
@@ -179,6 +182,15 @@ int64_t ls_generator_rows(const ls_generator *generator) {
   return generator->decoding->rows;
 }
 
+ls_generator_memory ls_generator_memory_of(const ls_generator *generator) {
+  const ls_decoding *decoding = generator->decoding;
+  const int64_t rows = decoding->places * decoding->sequences;
+  return (ls_generator_memory){.bytes = ls_decoding_bytes(decoding),
+                               .cache_bytes = ls_decoding_cache_bytes(decoding),
+                               .rows = rows,
+                               .own_rows = rows / decoding->session.layout.cp};
+}
+
 int64_t ls_generator_sequences(const ls_generator *generator) {
   return generator->decoding->sequences;
 }
@@ -269,7 +281,8 @@ ls_status ls_generator_feed_pending(ls_generator *self, ls_error *error) {
   for (int64_t done = 0; done < self->pending_count;) {
     if (all_have_enough(self)) break;
     const int which = ls_decoding_choose(self->decoding, done, self->pending_count - done);
-    const int64_t tokens = ls_decoding_tokens(self->decoding, which);
+    const int64_t width = ls_decoding_tokens(self->decoding, which);
+    const int64_t tokens = width < self->pending_count ? width : self->pending_count;
     if (done + tokens > self->pending_count) done = self->pending_count - tokens;
     LS_TRY(run_program(self, which, self->pending + done, tokens, &none, error));
     done += tokens;

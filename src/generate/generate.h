@@ -1,5 +1,5 @@
 /* Text out of a trained model, one token after the other, with a cache of keys and values: of one
- * sequence or of several at once, on one device or cut over several (mesh.tp, mesh.pp).
+ * sequence or of several at once, on one device or cut over several (mesh.tp, mesh.cp, mesh.pp).
  *
  *   ls_generator *generator;
  *   LS_TRY(ls_generator_create(arena, &(ls_generator_options){.folder = folder, .compute = LS_F32,
@@ -28,23 +28,24 @@ typedef struct ls_generator_options {
   int64_t sequences;  /* that are decoded at once, at most LS_MOST_SEQUENCES; 0: one */
   int64_t layers;     /* of the model, its first; 0: all */
   int64_t ahead;      /* tokens of a draft that are verified at once, at most LS_MOST_DRAFTED */
-  int pp;             /* stages that ls_generator_run cuts the layers over; 0: one */
+  int pp, cp; /* stages that ls_generator_run cuts the layers over, and ranks of each that share
+               * tokens and rows of the caches; 0: one */
 } ls_generator_options;
 
-/* Bytes that a generator with these options takes: compiles it, and maps nothing. `config` is as
- * ls_adapters_read gives it. */
+/* Bytes that each of so many ranks of a generator with these options takes: compiles it, and maps
+ * nothing. `config` is as ls_adapters_read gives it. LS_INPUT: so many ranks cannot be. */
 LS_CHECKED ls_status ls_generator_bytes(ls_arena *arena, const ls_model_config *config,
-                                        const ls_generator_options *options, int64_t *bytes,
-                                        ls_error *error);
+                                        const ls_generator_options *options, int ranks,
+                                        int64_t *bytes, ls_error *error);
 
 /* What uses a generator. */
 typedef ls_status ls_generator_use(void *context, ls_generator *generator, ls_error *error);
 
 /* A generator on all ranks of a world, which cut the model over mesh.pp and, within a
- * stage, mesh.tp: `use` is called once, on
- * the thread of rank 0, and the others decode what it asks for. What rank 0's process gives as
- * rows and sequences holds for all. Errors: those of ls_generator_create, on all processes; those
- * of `use`. Collective: all processes. */
+ * stage, tokens and caches over mesh.cp, heads over mesh.tp, which has the rest of them: `use` is
+ * called once, on the thread of rank 0, and the others decode what it asks for. What rank 0's
+ * process gives as rows and sequences holds for all. Errors: those of ls_generator_create, on all
+ * processes; those of `use`. Collective: all processes. */
 LS_CHECKED ls_status ls_generator_run(ls_arena *arena, const ls_generator_options *options,
                                       ls_world *world, ls_generator_use *use, void *context,
                                       ls_error *error);
@@ -80,6 +81,13 @@ LS_CHECKED ls_status ls_generator_set_draft(ls_arena *arena, ls_generator *gener
 
 /* Tokens of a sequence that can be fed in all, and sequences at once. */
 int64_t ls_generator_rows(const ls_generator *generator);
+
+/* What a rank of the stage that needs most has: bytes, of them of caches; rows of the caches of all
+ * sequences, and how many of them are its own. */
+typedef struct ls_generator_memory {
+  int64_t bytes, cache_bytes, rows, own_rows;
+} ls_generator_memory;
+ls_generator_memory ls_generator_memory_of(const ls_generator *generator);
 int64_t ls_generator_sequences(const ls_generator *generator);
 
 /* Appends tokens to the sequence; *logits are those after the last one, one for each entry of the

@@ -350,8 +350,12 @@ ls_tensor_id ls_graph_cached_attention(ls_graph *graph, ls_tensor_id q, ls_tenso
                                        ls_tensor_id v, ls_tensor_id cache_k, ls_tensor_id cache_v,
                                        ls_tensor_id positions, ls_tensor_id places,
                                        const ls_attributes *attributes) {
-  return first_output(graph, LS_OP_CACHED_ATTENTION, attributes,
-                      (ls_tensor_id[]){q, k, v, cache_k, cache_v, positions, places}, NULL);
+  const ls_tensor_id in[] = {q, k, v, cache_k, cache_v, positions, places};
+  if (attributes->turns < 2)
+    return first_output(graph, LS_OP_CACHED_ATTENTION, attributes, in, NULL);
+  const int node = ls_graph_node(graph, LS_OP_CACHED_PART, attributes, in, LS_MAX_OUTPUTS,
+                                 (int64_t[]){attributes->turns});
+  return first_output(graph, LS_OP_CACHED_END, attributes, graph->nodes.items[node].out, NULL);
 }
 
 ls_tensor_id ls_graph_gelu(ls_graph *graph, ls_tensor_id x, ls_activation which) {

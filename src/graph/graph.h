@@ -121,6 +121,7 @@ typedef struct ls_graph {
   int root_segment;         /* in backward: that of the last root */
   int64_t tokens, sequence; /* n = B x T of one microbatch over the whole mesh; T */
   int64_t turns;            /* of rings that keys go round; 0: attention has all keys at once */
+  int64_t cache_rows;       /* of the caches of decoding; 0: there are none */
   int64_t kv_heads, heads, head_dim, vocabulary;
   int64_t dropouts; /* so many there are: each has a number, by which its mask differs */
   int64_t experts;  /* of each layer; 0: none */
@@ -221,6 +222,8 @@ ls_tensor_id ls_graph_document_attention(ls_graph *graph, ls_tensor_id q, ls_ten
 ls_tensor_id ls_graph_placed_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
                                        ls_tensor_id v, ls_tensor_id positions, ls_tensor_id places,
                                        const ls_attributes *attributes);
+/* Of new tokens, whose keys and values the caches have from then on. With attributes->turns above 1
+ * rows of the caches are dealt to so many ranks in turn. */
 ls_tensor_id ls_graph_cached_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
                                        ls_tensor_id v, ls_tensor_id cache_k, ls_tensor_id cache_v,
                                        ls_tensor_id positions, ls_tensor_id places,

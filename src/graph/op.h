@@ -64,6 +64,8 @@ enum {
   X(RING_ATTENTION, "ring_attention")             \
   X(RING_END, "ring_end")                         \
   X(CACHED_ATTENTION, "cached_attention")         \
+  X(CACHED_PART, "cached_part")                   \
+  X(CACHED_END, "cached_end")                     \
   X(GELU, "gelu")                                 \
   X(SWIGLU, "swiglu")                             \
   X(SOFTCAP, "softcap")                           \

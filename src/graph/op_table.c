@@ -1,51 +1,6 @@
 #include <string.h>
 
-#include "graph/op.h"
-#include "graph/ring.h"
-
-/* Keys that a query sees on average: half of the sequence, or less with a window; both ways twice
- * as many. */
-static double mean_keys(const ls_attributes *attributes) {
-  const double sequence = (double)attributes->sequence, window = (double)attributes->window;
-  const double ways = attributes->two_way ? 2 : 1;
-  if (window < 1 || window >= sequence) return ways * sequence / 2;
-  return ways * (window - window * window / (2 * sequence));
-}
-
-/* Causal attention sees half of T x T: each of its products costs 2 x n x T / 2 x the columns of
- * the query; forward has two (scores, values). */
-static double attention_flops(const ls_attributes *attributes, const int64_t *query,
-                              const int64_t *keys) {
-  (void)keys;
-  return 2 * 2 * (double)query[0] * mean_keys(attributes) * (double)query[1];
-}
-
-/* Four products: dq, dk, dv and the slope of the softmax. What is computed again is not counted. */
-static double attention_bwd_flops(const ls_attributes *attributes, const int64_t *query,
-                                  const int64_t *other) {
-  return 2 * attention_flops(attributes, query, other);
-}
-
-/* A block of the ring has an equal part of them: under zigzag order so do all that any rank needs.
- */
-static double ring_flops(const ls_attributes *attributes, const int64_t *query,
-                         const int64_t *keys) {
-  return attention_flops(attributes, query, keys) / (double)ls_ring_needed(attributes);
-}
-
-static double ring_bwd_flops(const ls_attributes *attributes, const int64_t *query,
-                             const int64_t *other) {
-  return attention_bwd_flops(attributes, query, other) / (double)ls_ring_needed(attributes);
-}
-
-/* Five times the matrix times itself, that times itself, and the matrix times what both make. */
-static double orthogonalise_flops(const ls_attributes *attributes, const int64_t *matrix,
-                                  const int64_t *other) {
-  (void)attributes, (void)other;
-  const bool tall = matrix[0] > matrix[1];
-  const double least = (double)matrix[tall], most = (double)matrix[!tall];
-  return 5 * (4 * least * least * most + 2 * least * least * least);
-}
+#include "graph/op_flops.h"
 
 #define RING_DIVIDES                                                                         \
   (1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads | 1u << LS_ATTRIBUTE_sequence | \
@@ -59,7 +14,7 @@ static double orthogonalise_flops(const ls_attributes *attributes, const int64_t
  * w, a columns of heads of another size   p columns that heads share
  * z rows of all heads' matrices   y their columns
  * g KV heads   r query heads per KV head   d one head's columns   l cache rows   e flat elements
- * f sums of a distilled token
+ * f sums of a distilled token   u parts that cache rows are dealt to
  * b sequences   t queries of one   s keys of one: bt and bs are n, where attention tells them apart
  * x experts   j experts that a token goes to   o routed rows: n x j, those of one expert after
  * those of another; each rank routes its own tokens, so there are as many whatever the routing.
@@ -183,7 +138,7 @@ static const ls_op rows[LS_OP_COUNT] = {
                          .precision = {LS_COMPUTE, LS_ACCUMULATE},
                          .gradients = {{LS_OP_ATTENTION_BWD, "a012AB3456", "012"}},
                          .again = LS_AGAIN_MAY,
-                         .flops = attention_flops,
+                         .flops = ls_attention_flops,
                          .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads |
                                     1u << LS_ATTRIBUTE_sequence,
                          .indices = "3456"},
@@ -204,7 +159,7 @@ static const ls_op rows[LS_OP_COUNT] = {
                               .passes = "5,6,7",
                               .gradients = {{LS_OP_RING_BWD, "a012bc34", "012"}},
                               .again = LS_AGAIN_MAY,
-                              .flops = ring_flops,
+                              .flops = ls_ring_flops,
                               .divides = RING_DIVIDES,
                               .indices = "34"},
     /* sum of values, max, sum -> o */
@@ -224,6 +179,25 @@ static const ls_op rows[LS_OP_COUNT] = {
                                 .divides =
                                     1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads,
                                 .indices = "56"},
+    /* The same of caches whose rows are dealt to `turns` ranks in turn: the row of a place is row
+     * place / turns of part place % turns, and parts lie one behind the other. A token whose place
+     * is -1 has no row and sees none. Of each part what attention over its rows alone gives -> o,
+     * log-sum-exp, which is -infinity where a query sees none of its rows */
+    [LS_OP_CACHED_PART] = {.labels = "n gr, n g, n g, l g, l g, n, n -> u~l n gr, "
+                                     "u~l n gr/head_dim",
+                           .only = {{'l', LS_SHARES_TOKENS},
+                                    {'g', LS_SHARES_KV_HEADS},
+                                    {'r', LS_SHARES_QUERY_HEADS}},
+                           .writes = "34",
+                           .precision = {LS_ACCUMULATE, LS_ACCUMULATE},
+                           .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads |
+                                      1u << LS_ATTRIBUTE_turns,
+                           .indices = "56"},
+    /* o of parts, their log-sum-exp -> o of all rows, 0 where no part has any that is seen */
+    [LS_OP_CACHED_END] = {.labels = "u n gr, u n gr/head_dim -> n gr",
+                          .shardable = "n",
+                          .only = {{'g', LS_SHARES_KV_HEADS}, {'r', LS_SHARES_QUERY_HEADS}},
+                          .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads},
     [LS_OP_GELU] = {.labels = "n c -> n c",
                     .shardable = "nc",
                     .gradients = {{LS_OP_GELU_BWD, "a0", "0"}},
@@ -539,7 +513,7 @@ static const ls_op rows[LS_OP_COUNT] = {
                                       {'t', LS_SHARES_QUERIES},
                                       {'g', LS_SHARES_KV_HEADS},
                                       {'r', LS_SHARES_QUERY_HEADS}},
-                             .flops = attention_bwd_flops,
+                             .flops = ls_attention_bwd_flops,
                              .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads |
                                         1u << LS_ATTRIBUTE_sequence,
                              .indices = "6789"},
@@ -552,7 +526,7 @@ static const ls_op rows[LS_OP_COUNT] = {
                                  {'t', LS_SHARES_QUERIES},
                                  {'g', LS_SHARES_KV_HEADS},
                                  {'r', LS_SHARES_QUERY_HEADS}},
-                        .flops = ring_bwd_flops,
+                        .flops = ls_ring_bwd_flops,
                         .divides = RING_DIVIDES,
                         .indices = "67"},
     /* do, o, max, sum -> log-sum-exp, do . o */
@@ -763,7 +737,7 @@ static const ls_op rows[LS_OP_COUNT] = {
      * and the gradient (Nesterov's): the rank's elements of the whole matrix, else zero */
     [LS_OP_MUON_MOMENTUM] = {.labels = "e, 1 -> e, m k", .updates = true},
     /* a matrix -> nearly its orthogonal factor, and memory to work in */
-    [LS_OP_ORTHOGONALISE] = {.labels = "m k -> m k, m k, f p", .flops = orthogonalise_flops},
+    [LS_OP_ORTHOGONALISE] = {.labels = "m k -> m k, m k, f p", .flops = ls_orthogonalise_flops},
     /* an orthogonal matrix, learning rate, clip factor -> master (in place, likewise) */
     [LS_OP_MUON] = {.labels = "m k, 1, 1 -> e", .updates = true},
     /* gradient, learning rate, step, clip factor -> master, offset, second moment (in place,

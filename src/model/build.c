@@ -134,9 +134,14 @@ ls_tensor_id ls_builder_project(ls_builder *builder, ls_tensor_id x, const char 
                                          sums ? LS_TP_REPLICATED : sharding, LS_INIT_ZEROS));
 }
 
+int64_t ls_build_sequence_rows(const ls_build_options *options) {
+  const int64_t ranks = options->turns > 1 ? options->turns : 1;
+  return (options->cache_rows + ranks - 1) / ranks * ranks;
+}
+
 /* Those of all sequences, one after another. */
 static int64_t all_cache_rows(const ls_build_options *options) {
-  return options->cache_rows * (options->sequences > 1 ? options->sequences : 1);
+  return ls_build_sequence_rows(options) * (options->sequences > 1 ? options->sequences : 1);
 }
 
 ls_tensor_id ls_builder_attend(ls_builder *builder, ls_tensor_id q, ls_tensor_id k,
@@ -145,25 +150,25 @@ ls_tensor_id ls_builder_attend(ls_builder *builder, ls_tensor_id q, ls_tensor_id
   const ls_model_config *config = builder->config;
   const bool local = ls_builder_layer_has(builder, LS_LAYER_WINDOW);
   const bool alibi = builder->family->decoder.alibi;
-  const ls_attributes attributes = {.sequence = builder->options->sequence,
-                                    .head_dim = config->head_dim,
-                                    .kv_heads = config->kv_heads,
-                                    .heads = alibi ? config->heads : 0,
-                                    .window = local ? config->window : 0,
-                                    .two_way = builder->family->decoder.two_way,
-                                    .softmax_scale = config->softmax_scale,
-                                    .softcap = config->softcap,
-                                    .dropout = builder->dropout.attention,
-                                    .alibi = alibi};
+  ls_attributes attributes = {.sequence = builder->options->sequence,
+                              .head_dim = config->head_dim,
+                              .kv_heads = config->kv_heads,
+                              .heads = alibi ? config->heads : 0,
+                              .window = local ? config->window : 0,
+                              .two_way = builder->family->decoder.two_way,
+                              .softmax_scale = config->softmax_scale,
+                              .softcap = config->softcap,
+                              .dropout = builder->dropout.attention,
+                              .alibi = alibi};
   if (builder->options->mode != LS_MODEL_DECODE && graph->places.index >= 0)
     return ls_graph_placed_attention(graph, q, k, v, graph->positions, graph->places, &attributes);
   if (builder->options->mode != LS_MODEL_DECODE && builder->options->documents)
     return ls_graph_document_attention(graph, q, k, v, graph->positions, &attributes);
   if (builder->options->mode != LS_MODEL_DECODE)
     return ls_graph_attention(graph, q, k, v, &attributes);
-  const int64_t rows = all_cache_rows(builder->options);
-  const int64_t columns = config->kv_heads * config->head_dim;
+  const int64_t rows = graph->cache_rows, columns = config->kv_heads * config->head_dim;
   ls_tensor_id caches[2];
+  attributes.turns = builder->options->turns;
   static const char *const names[2] = {"key", "value"};
   for (int i = 0; i < 2; i++) {
     const char *name = ls_arena_printf(graph->arena, "%s.cache.%s", builder->part, names[i]);
@@ -290,8 +295,9 @@ static void make_inputs(ls_graph *graph, const ls_builder *builder) {
     graph->labels = ls_graph_input(graph, "labels", options->tokens);
   graph->positions = ls_graph_input(graph, "positions", options->tokens);
   /* A mask goes by tokens' places, as attention is told them. */
-  const bool placed = options->mode == LS_MODEL_DECODE ? options->sequences > 1
-                                                       : options->places || dropout->attention > 0;
+  const bool placed = options->mode == LS_MODEL_DECODE
+                          ? options->sequences > 1 || options->turns > 1
+                          : options->places || dropout->attention > 0;
   if (placed) graph->places = ls_graph_input(graph, "places", options->tokens);
   if (placed && builder->family->decoder.two_way)
     graph->remaining = ls_graph_input(graph, "remaining", options->tokens);
@@ -348,6 +354,7 @@ static ls_graph *build(ls_arena *arena, const ls_model_config *config,
   if (!config->classes) builder.dropout.head = 0;
   graph->tokens = options->tokens;
   graph->turns = options->turns;
+  graph->cache_rows = options->mode == LS_MODEL_DECODE ? all_cache_rows(options) : 0;
   graph->sequence = options->mode == LS_MODEL_DECODE ? options->tokens : options->sequence;
   graph->heads = config->heads;
   /* Decoding keeps of latent attention the latents, which all heads share. */

@@ -271,19 +271,23 @@ typedef struct ls_build_options {
   int64_t tokens;     /* n: B x T of one microbatch; decoding: new tokens, of any sequences */
   int64_t sequence;   /* T; decoding: not used */
   int64_t cache_rows; /* decoding: the longest a sequence may become */
-  /* Decoding: those that the caches hold, one after another; above 1 places say which row of the
-   * caches each token has. 0: one. */
+  /* Decoding: those that the caches hold, one after another; above 1, or where rows are dealt to
+   * ranks, places say which row of the caches each token has. 0: one. */
   int64_t sequences;
   bool headless;        /* decoding: fills the caches and ends there, with no logits */
   bool documents;       /* attention stays inside documents, each from a position 0 on */
   bool places;          /* tokens lie in an order of their own, of which attention is told */
-  int turns;            /* with places: of rings that keys go round; 0: attention has all at once */
+  int turns;            /* with places: of rings that keys go round; 0: attention has all at once.
+                         * Decoding: ranks that rows of the caches are dealt to; 0: one */
   int64_t expert_ranks; /* between which rows of tokens are sent; 0: all tokens come to them */
   int64_t token_ranks;  /* with these: over which tokens are shared out */
   int64_t expert_bound; /* and hundredths of even loads that one may send another; 0: all */
   ls_model_pairs pairs; /* with documents, two of which may be as long as the model is made for */
   ls_model_teacher teacher; /* not in decoding, nor with pairs */
 } ls_build_options;
+
+/* Decoding: rows of the caches that a sequence has, as many with each rank. */
+int64_t ls_build_sequence_rows(const ls_build_options *options);
 
 /* How fast each pair of columns turns, in radians per position, in sequences of `sequence` tokens:
  * rotary_dim / 2 numbers (transformers' modeling_rope_utils.py). `local`: with rope_local_theta.

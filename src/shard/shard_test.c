@@ -487,6 +487,53 @@ static void test_placements_print(void **state) {
   ls_arena_destroy(&arena);
 }
 
+static ls_graph *make_decoding(ls_arena *arena, int64_t tokens, int turns) {
+  const char *text = ls_arena_printf(arena, llama, 40, 8, 4, 2);
+  ls_model_config config;
+  ls_graph *graph;
+  ls_error error = {0};
+  assert_int_equal(ls_model_config_parse(arena, "model", text, strlen(text), &config, &error),
+                   LS_OK);
+  const ls_build_options options = {
+      .mode = LS_MODEL_DECODE, .tokens = tokens, .cache_rows = 7, .turns = turns};
+  assert_int_equal(ls_model_build(arena, &config, &options, &graph, &error), LS_OK);
+  return graph;
+}
+
+/* Caches by rows over cp and by heads over tp; what each rank's rows gave changes for tokens. */
+static void test_caches_are_dealt_to_ranks(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_layout layout = layout_of(1, 1, 2, false);
+  ls_sharded *sharded;
+  ls_error error = {0};
+  layout.cp = 2;
+  layout.zero = 0;
+  assert_int_equal(ls_shard(make_decoding(arena, 4, 2), &layout, &sharded, &error), LS_OK);
+  int caches = 0, sent = 0;
+  for (int n = 0; n < sharded->nodes.count; n++) {
+    const ls_shard_node *node = &sharded->nodes.items[n];
+    sent += node->collective == LS_ALL_TO_ALL;
+    for (int i = 3;
+         node->collective == LS_COLLECTIVE_NONE && node->kind == LS_OP_CACHED_PART && i < 5;
+         i++, caches++) {
+      const ls_shard_value *cache = &sharded->values.items[node->in[i]];
+      assert_string_equal(ls_placement_print(arena, &sharded->mesh, &cache->placement),
+                          "S(0)#1 on cp, S(1) on tp_kv");
+      assert_int_equal(ls_graph_tensor(sharded->graph, cache->tensor)->dims[0], 8);
+    }
+  }
+  assert_int_equal(caches, 2 * 2);
+  assert_int_equal(sent, 2 * 2);
+  assert_refused(make_decoding(arena, 3, 2), &layout,
+                 "mesh.cp=2 with 3 tokens to decode and caches in 2 parts: expected multiples of "
+                 "it");
+  assert_refused(make_decoding(arena, 4, 0), &layout,
+                 "mesh.cp=2 with 4 tokens to decode and caches in 1 parts: expected multiples of "
+                 "it");
+  ls_arena_destroy(&arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_refusals_name_the_nearest_legal_choice),
@@ -503,6 +550,7 @@ int main(void) {
       cmocka_unit_test(test_logits_are_never_whole),
       cmocka_unit_test(test_the_stream_lies_where_the_row_pins_it),
       cmocka_unit_test(test_norms_over_heads_that_tp_groups),
+      cmocka_unit_test(test_caches_are_dealt_to_ranks),
       cmocka_unit_test(test_placements_print)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,9 +129,20 @@ static ls_status check_point(const ls_layout *layout, ls_error *error) {
                  offload->optimizer ? "offload.optimizer" : "offload.parameters");
 }
 
+/* Decoding: each rank has as many new tokens, and parts of the caches. */
+static ls_status check_decoding(const ls_layout *layout, const ls_graph *graph, ls_error *error) {
+  const int64_t parts = graph->turns > 1 ? graph->turns : 1;
+  if (graph->tokens % layout->cp == 0 && parts % layout->cp == 0) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "mesh.cp=%d with %lld tokens to decode and caches in %lld parts: expected "
+                 "multiples of it",
+                 layout->cp, (long long)graph->tokens, (long long)parts);
+}
+
 /* Each rank has two chunks of every sequence, an early and a late one. */
 static ls_status check_context(const ls_layout *layout, const ls_graph *graph, ls_error *error) {
   if (layout->cp == 1) return LS_OK;
+  if (graph->cache_rows) return check_decoding(layout, graph, error);
   const int64_t chunks = 2 * (int64_t)layout->cp, sequence = graph->sequence;
   if (graph->places.index < 0)
     return ls_fail(error, LS_INPUT,

@@ -86,7 +86,7 @@ static ls_status check_memory(const ls_samples *self, int ranks_here, ls_error *
   ls_arena *arena = ls_arena_create();
   const ls_generator_options options = options_of(self, NULL);
   const ls_status status =
-      ls_generator_bytes(arena, &self->session->config, &options, &bytes, error);
+      ls_generator_bytes(arena, &self->session->config, &options, 1, &bytes, error);
   ls_arena_destroy(&arena);
   LS_TRY(status);
   const bool beside = strcmp(self->session->device.kind, "cpu") == 0;

@@ -28,7 +28,8 @@ static size_t attention(const ls_device_facts *facts, ls_op_kind kind, const ls_
   for (int i = 0; i < 3; i++) pairs = pairs && args->in[i].dtype == LS_BF16;
   int64_t floats = ls_attention_floats(width, sequence, pairs);
   if (kind == LS_OP_ATTENTION_BWD) floats = ls_attention_bwd_floats(width, sequence);
-  if (kind == LS_OP_CACHED_ATTENTION) floats = ls_cached_attention_floats(width);
+  if (kind == LS_OP_CACHED_ATTENTION || kind == LS_OP_CACHED_PART)
+    floats = ls_cached_attention_floats(width);
   return (size_t)ls_whole_blocks(floats, 16) * parts_of(facts) * sizeof(float);
 }
 
@@ -63,6 +64,7 @@ static size_t recipe(const ls_device_facts *facts, ls_op_kind kind, const ls_ker
     case LS_OP_EMBEDDING_DW: bytes = token_lists(args); break;
     case LS_OP_ATTENTION:
     case LS_OP_ATTENTION_BWD:
+    case LS_OP_CACHED_PART:
     case LS_OP_CACHED_ATTENTION: bytes = attention(facts, kind, args); break;
     case LS_OP_RING_ATTENTION:
     case LS_OP_RING_BWD: bytes = ring(facts, kind, args); break;

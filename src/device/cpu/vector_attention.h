@@ -150,8 +150,10 @@ LS_INLINE int draws_at(const ls_kernel_args *args, int positions) {
   return positions + 2 + (args->attributes->two_way ? 1 : 0);
 }
 
-/* Scores of a block whose first key lies `distance` tokens before the query. */
-LS_INLINE void scores_bend(float *scores, attention_bend bend, int64_t distance) {
+/* Scores of a block whose first key lies `distance` tokens before the query, the next `apart` less.
+ */
+LS_INLINE void scores_bend_apart(float *scores, attention_bend bend, int64_t distance,
+                                 int64_t apart) {
   if (bend.cap > 0.0f) {
     const float inverse = 1.0f / bend.cap;
 #pragma omp simd
@@ -161,8 +163,12 @@ LS_INLINE void scores_bend(float *scores, attention_bend bend, int64_t distance)
   if (bend.slope > 0.0f) {
 #pragma omp simd
     for (int64_t j = 0; j < LS_ATTENTION_KEYS; j++)
-      scores[j] -= bend.slope * (float)((int32_t)distance - (int32_t)j);
+      scores[j] -= bend.slope * (float)((int32_t)distance - (int32_t)(j * apart));
   }
+}
+
+LS_INLINE void scores_bend(float *scores, attention_bend bend, int64_t distance) {
+  scores_bend_apart(scores, bend, distance, 1);
 }
 
 /* The first key of the block that begins at `key` that the query at `place` sees. */

@@ -1,4 +1,5 @@
-/* Attention of new tokens over the rows of a cache, which theirs join first: what generating runs.
+/* Attention of new tokens over the rows of a cache, which theirs join first: what generating runs;
+ * or over those of the rows that one rank is dealt, with what others need to join theirs.
  *
  * The queries of one KV head, of all new tokens of a sequence and query heads, go through its rows
  * of the cache together,
@@ -34,10 +35,27 @@ static cached_tiles cached_tiles_at(const attention_shape *s, float *scratch) {
   return t;
 }
 
+/* Which rows of the caches are at hand: row i is that of place i x ranks + number. */
+typedef struct dealt_rows {
+  int64_t ranks, number;
+} dealt_rows;
+
+static dealt_rows dealt_of(const ls_kernel_args *args) {
+  if (args->outputs < 2) return (dealt_rows){1, 0};
+  return (dealt_rows){args->attributes->turns, args->out[0].start[0]};
+}
+
 /* Queries [first, first + count) of a KV head: those of one token follow each other. */
 typedef struct query_block {
   int64_t kv_head, first, count;
+  dealt_rows dealt;
 } query_block;
+
+/* How many of the rows at hand are of places up to this one. */
+LS_INLINE int64_t rows_to(const query_block *block, int64_t place) {
+  const dealt_rows *of = &block->dealt;
+  return place < of->number ? 0 : (place - of->number) / of->ranks + 1;
+}
 
 /* Each token's row of the caches. */
 static const int32_t *places_of(const ls_kernel_args *args) {
@@ -58,7 +76,14 @@ static int64_t column_of(const attention_shape *s, const query_block *block, int
   return (block->kv_head * s->group + (block->first + i) % s->group) * s->head_dim;
 }
 
-/* Rows [first, end) of the cache, which all queries of a block together see. */
+/* The first of the rows at hand that the query at `place` sees. */
+LS_INLINE int64_t row_from(const attention_shape *s, const query_block *block, int64_t place) {
+  const int64_t first = place - s->window + 1;
+  return rows_to(block, (first > s->first ? first : s->first) - 1);
+}
+
+/* Rows [first, end) of the cache, which all queries of a block together see; the first is the
+ * sequence's first, or whole blocks of keys behind it. */
 typedef struct cache_rows {
   int64_t first, end;
 } cache_rows;
@@ -103,10 +128,12 @@ static cache_rows queries_load(const ls_kernel_args *args, const attention_shape
     t->bends[i] = attention_bend_of(args, &args->in[0], column_of(s, block, i) / s->head_dim);
     t->max[i] = -3e38f; /* finite, so that the first difference is no NaN */
     t->sum[i] = 0;
-    const int64_t first = (int64_t)places[token] - s->window + 1;
-    seen.first = least(seen.first, first > s->first ? first : s->first);
-    if (places[token] >= seen.end) seen.end = (int64_t)places[token] + 1;
+    const int64_t end = rows_to(block, places[token]);
+    seen.first = least(seen.first, row_from(s, block, places[token]));
+    if (end > seen.end) seen.end = end;
   }
+  const int64_t begin = rows_to(block, s->first - 1);
+  seen.first = begin + (seen.first - begin) / KEYS * KEYS;
   return seen;
 }
 
@@ -115,7 +142,7 @@ static cache_rows queries_load(const ls_kernel_args *args, const attention_shape
 static int64_t queries_before(const attention_shape *s, const query_block *block,
                               const int32_t *places, int64_t key) {
   int64_t count = 0;
-  while (count < block->count && places[token_of(s, block, count)] < key) count++;
+  while (count < block->count && rows_to(block, places[token_of(s, block, count)]) <= key) count++;
   return count / LS_TILE_ROWS * LS_TILE_ROWS;
 }
 
@@ -154,7 +181,7 @@ static void scores_make(const attention_shape *s, const query_block *block, cach
     return;
   }
   for (int64_t i = begin; i < block->count; i++) {
-    const int64_t seen = least(keys, places[token_of(s, block, i)] + 1 - key);
+    const int64_t seen = least(keys, rows_to(block, places[token_of(s, block, i)]) - key);
     for (int64_t j = 0; j < seen; j++)
       t->scores[i * KEYS + j] = row_dot(t->q + i * width, t->keys + j * width, width);
   }
@@ -202,8 +229,10 @@ static void query_softmax(const ls_kernel_args *args, const attention_shape *s,
                           const query_block *block, cached_tiles *t, int64_t i, int64_t key,
                           int64_t keys) {
   const attention_bend bend = t->bends[i];
-  const int64_t place = places_of(args)[token_of(s, block, i)], beyond = place + 1 - key;
-  const int64_t first = window_begin(s, place, key);
+  const dealt_rows *dealt = &block->dealt;
+  const int64_t place = places_of(args)[token_of(s, block, i)];
+  const int64_t beyond = rows_to(block, place) - key;
+  const int64_t first = least(row_from(s, block, place) - key, KEYS);
   const bool bent = bend.cap > 0.0f || bend.slope > 0.0f;
   const float scale = attention_scale(args);
   float *scores = t->scores + i * KEYS;
@@ -211,7 +240,7 @@ static void query_softmax(const ls_kernel_args *args, const attention_shape *s,
 #pragma omp simd
     for (int64_t j = 0; j < KEYS; j++) scores[j] *= scale;
   }
-  scores_bend(scores, bend, place - key);
+  scores_bend_apart(scores, bend, place - key * dealt->ranks - dealt->number, dealt->ranks);
   for (int64_t j = 0; j < first; j++) scores[j] = -INFINITY;
   for (int64_t j = beyond < 0 ? 0 : least(keys, beyond); j < KEYS; j++) scores[j] = -INFINITY;
   if (in_pairs(t)) {
@@ -241,20 +270,36 @@ static void keys_expect(const ls_kernel_args *args, const attention_shape *s,
   const bool last = key >= all.end;
   if (last && block->kv_head + 1 == s->kv_heads) return;
   const int64_t head = last ? block->kv_head + 1 : block->kv_head, column = head * s->head_dim;
-  const int64_t first = last ? all.first / KEYS * KEYS : key, end = least(first + KEYS, all.end);
+  const int64_t first = last ? all.first : key, end = least(first + KEYS, all.end);
   for (int64_t row = first; row < end; row++) {
     row_expect(&args->in[3], row, column, s->head_dim);
     row_expect(&args->in[4], row, column, s->head_dim);
   }
 }
 
+/* What has been summed, divided; of a part of the rows also the log-sum-exp. */
+static void queries_store(const ls_kernel_args *args, const attention_shape *s,
+                          const query_block *block, cached_tiles *t) {
+  const int64_t width = s->width;
+  for (int64_t i = 0; i < block->count; i++) {
+    const int64_t token = token_of(s, block, i), column = column_of(s, block, i);
+    float *o = t->o + i * width;
+    const float inverse = t->sum[i] > 0.0f ? 1.0f / t->sum[i] : 0.0f;
+    for (int64_t j = 0; j < width; j++) o[j] *= inverse;
+    tile_store(&args->out[0], token, 1, column, s->head_dim, o, width, args->accumulate[0]);
+    if (args->outputs < 2) continue;
+    float *sums = view_at(&args->out[1], token, column / s->head_dim);
+    *sums = t->sum[i] > 0.0f ? t->max[i] / LS_LOG2_E + logf(t->sum[i]) : -INFINITY;
+  }
+}
+
 static void queries_run(const ls_kernel_args *args, const attention_shape *s,
                         const query_block *block, cached_tiles *t) {
   const int32_t *places = places_of(args);
-  const int64_t width = s->width, rows = round_up(block->count, LS_TILE_ROWS);
+  const int64_t rows = round_up(block->count, LS_TILE_ROWS);
   t->paired = block->count > FEW_QUERIES && cached_in_bf16(args);
   const cache_rows all = queries_load(args, s, block, t);
-  for (int64_t key = all.first / KEYS * KEYS; key < all.end; key += KEYS) {
+  for (int64_t key = all.first; key < all.end; key += KEYS) {
     const int64_t keys = least(KEYS, all.end - key);
     const int64_t begin = queries_before(s, block, places, key);
     keys_load(args, s, block, t, key, keys);
@@ -263,13 +308,7 @@ static void queries_run(const ls_kernel_args *args, const attention_shape *s,
     for (int64_t i = begin; i < block->count; i++) query_softmax(args, s, block, t, i, key, keys);
     values_multiply(s, t, begin, rows - begin, keys);
   }
-  for (int64_t i = 0; i < block->count; i++) {
-    float *o = t->o + i * width;
-    const float inverse = 1.0f / t->sum[i];
-    for (int64_t j = 0; j < width; j++) o[j] *= inverse;
-    tile_store(&args->out[0], token_of(s, block, i), 1, column_of(s, block, i), s->head_dim, o,
-               width, args->accumulate[0]);
-  }
+  queries_store(args, s, block, t);
 }
 
 /* The token behind those of one sequence that follow `first`. */
@@ -319,6 +358,7 @@ static void cached_turns(const void *work, int part, int64_t begin, int64_t end)
   for (int64_t unit = begin; unit < end; unit++) {
     query_block block = cached_block(args, &s, placed ? unit / s.kv_heads : unit % blocks);
     block.kv_head = placed ? unit % s.kv_heads : unit / blocks;
+    block.dealt = dealt_of(args);
     s.first = sequence_of(args, token_of(&s, &block, 0));
     queries_run(args, &s, &block, &tiles);
   }
@@ -328,6 +368,7 @@ static void cached_turns(const void *work, int part, int64_t begin, int64_t end)
 static ls_status cache_write(const ls_kernel_args *args, int which, ls_error *error) {
   const ls_view *cache = &args->in[3 + which], *rows = &args->in[1 + which];
   const int32_t *positions = args->in[5].data, *places = places_of(args);
+  const dealt_rows dealt = dealt_of(args);
   if (cache->dims[1] != rows->dims[1] || cache->dtype != rows->dtype) {
     return ls_fail(error, LS_INTERNAL, "a cache of %lld columns of %s for rows of %lld of %s",
                    (long long)cache->dims[1], ls_dtype_name(cache->dtype), (long long)rows->dims[1],
@@ -335,11 +376,15 @@ static ls_status cache_write(const ls_kernel_args *args, int which, ls_error *er
   }
   const size_t bytes = (size_t)rows->dims[1] * ls_dtype_bytes(rows->dtype);
   for (int64_t n = 0; n < rows->valid[0]; n++) {
-    if (positions[n] < 0 || places[n] < positions[n] || places[n] >= cache->valid[0]) {
+    const int64_t row = places[n] / dealt.ranks;
+    if (args->outputs > 1 && places[n] == -1) continue;
+    if (positions[n] < 0 || places[n] < positions[n] || row >= cache->valid[0] ||
+        (places[n] - positions[n]) % dealt.ranks) {
       return ls_fail(error, LS_INTERNAL, "position %d lies outside a cache of %lld rows",
-                     positions[n], (long long)cache->valid[0]);
+                     positions[n], (long long)cache->valid[0] * dealt.ranks);
     }
-    memcpy(view_at(cache, places[n], 0), view_at(rows, n, 0), bytes);
+    if (places[n] % dealt.ranks == dealt.number)
+      memcpy(view_at(cache, row, 0), view_at(rows, n, 0), bytes);
   }
   return LS_OK;
 }
@@ -355,10 +400,86 @@ static ls_status kernel_cached_attention(const ls_kernel_args *args, ls_error *e
     if (positions[n] >= longest) longest = (int64_t)positions[n] + 1;
   }
   return attention_share(args, &s, cached_blocks(args, &s) * s.kv_heads,
-                         attention_elements(&s) * longest, ls_cached_attention_floats(s.width),
-                         cached_turns, error);
+                         attention_elements(&s) * (longest / dealt_of(args).ranks + 1),
+                         ls_cached_attention_floats(s.width), cached_turns, error);
+}
+
+/* Matrix `part` of three dimensions; of a cache rows [part x rows, (part + 1) x rows). */
+static ls_view matrix_at(const ls_view *view, int64_t part, int64_t rows) {
+  const int last = view->ndim - 1;
+  ls_view of = {.dtype = view->dtype, .ndim = 2};
+  of.dims[0] = rows;
+  of.valid[0] = last > 1 ? view->valid[1] : rows;
+  of.start[0] = last > 1 ? view->start[0] + part : 0;
+  of.dims[1] = view->dims[last];
+  of.valid[1] = view->valid[last];
+  of.start[1] = view->start[last];
+  of.data = (char *)view->data + (size_t)(part * rows * of.dims[1]) * ls_dtype_bytes(view->dtype);
+  return of;
+}
+
+static ls_status kernel_cached_part(const ls_kernel_args *args, ls_error *error) {
+  const int64_t parts = args->out[0].dims[0];
+  if (args->accumulate[0] || args->accumulate[1])
+    return ls_fail(error, LS_INTERNAL, "parts of a cache cannot be accumulated into");
+  if (parts < 1 || args->in[3].dims[0] % parts)
+    return ls_fail(error, LS_INTERNAL, "a cache of %lld rows in %lld parts; expected a multiple",
+                   (long long)args->in[3].dims[0], (long long)parts);
+  for (int64_t p = 0; p < parts; p++) {
+    ls_kernel_args one = *args;
+    for (int c = 3; c < 5; c++) one.in[c] = matrix_at(&args->in[c], p, args->in[c].dims[0] / parts);
+    for (int o = 0; o < 2; o++) one.out[o] = matrix_at(&args->out[o], p, args->out[o].dims[1]);
+    LS_TRY(kernel_cached_attention(&one, error));
+  }
+  return LS_OK;
+}
+
+/* What parts came to for one head of a token, each by its share of the exponentials. */
+static void head_join(const ls_kernel_args *args, int64_t token, int64_t head) {
+  const ls_view *values = &args->in[0], *sums = &args->in[1];
+  const int64_t head_dim = args->attributes->head_dim, column = head * head_dim;
+  const int64_t apart = values->dims[1] * values->dims[2];
+  const float *of = (const float *)values->data + token * values->dims[2] + column;
+  const float *sum = (const float *)sums->data + token * sums->dims[2] + head;
+  const int64_t sums_apart = sums->dims[1] * sums->dims[2];
+  float largest = -INFINITY, total = 0.0f, joined[KEYS];
+  for (int64_t p = 0; p < values->valid[0]; p++)
+    if (sum[p * sums_apart] > largest) largest = sum[p * sums_apart];
+  for (int64_t p = 0; p < values->valid[0] && largest > -INFINITY; p++)
+    total += exp2_of((sum[p * sums_apart] - largest) * LS_LOG2_E);
+  for (int64_t first = 0; first < head_dim; first += KEYS) {
+    const int64_t count = least(KEYS, head_dim - first);
+    memset(joined, 0, sizeof joined);
+    for (int64_t p = 0; p < values->valid[0]; p++) {
+      const float below = sum[p * sums_apart] - largest;
+      const float share = total > 0.0f ? exp2_of(below * LS_LOG2_E) / total : 0.0f;
+      const float *part = of + p * apart + first;
+#pragma omp simd
+      for (int64_t c = 0; c < count; c++) joined[c] += share * part[c];
+    }
+    tile_store(&args->out[0], token, 1, column + first, count, joined, KEYS, args->accumulate[0]);
+  }
+}
+
+static void tokens_join(const void *work, int part, int64_t begin, int64_t end) {
+  const ls_kernel_args *args = work;
+  const int64_t heads = args->in[1].dims[2];
+  (void)part;
+  for (int64_t unit = begin; unit < end; unit++) head_join(args, unit / heads, unit % heads);
+}
+
+static ls_status kernel_cached_end(const ls_kernel_args *args, ls_error *error) {
+  const ls_view *values = &args->in[0];
+  const int64_t tokens = args->out[0].valid[0], heads = args->in[1].dims[2];
+  (void)error;
+  const int64_t elements = values->valid[0] * tokens * values->dims[2];
+  ls_host_split(args->queue->facts->threads, ls_cpu_parts(args->queue->facts, elements),
+                tokens * heads, tokens_join, args);
+  return LS_OK;
 }
 
 void LS_VECTOR(ls_fill_cached_attention)(ls_kernel_table *table) {
   table->kernel[LS_OP_CACHED_ATTENTION] = kernel_cached_attention;
+  table->kernel[LS_OP_CACHED_PART] = kernel_cached_part;
+  table->kernel[LS_OP_CACHED_END] = kernel_cached_end;
 }

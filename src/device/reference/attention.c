@@ -71,7 +71,8 @@ static double score_of(const head_shape *shape, int64_t h, double product, int64
  * lie in an order of their own, those whose places are from `first` to `last`. */
 typedef struct sight {
   int64_t begin, end, first, last, place;
-  const int32_t *places; /* by row of the keys; NULL: each row's is its number */
+  int64_t ranks, part;   /* places of keys: row j of this part of so many has j x ranks + part */
+  const int32_t *places; /* in place of these, by row of the keys; NULL: none */
   const int32_t *draw;   /* of the query; NULL: nothing is dropped */
 } sight;
 
@@ -93,7 +94,7 @@ static sight sight_of(const ls_kernel_args *args, const head_shape *shape, int p
                       int64_t n) {
   const ls_view *q = &args->in[positions == 3 ? 0 : 1], *k = q + 1;
   const int64_t sequence = args->attributes->sequence;
-  sight of = {.begin = 0, .end = n + 1, .place = n};
+  sight of = {.begin = 0, .end = n + 1, .place = n, .ranks = 1};
   if (positions + 1 < args->inputs) {
     of.places = ls_index_data(&args->in[positions + 1]);
     of.place = of.places[q->start[0] - k->start[0] + n];
@@ -127,7 +128,7 @@ static double kept_of(const sight *of, const head_shape *shape, int64_t h, int64
 
 /* The place of key j, or -1: the query does not see it. */
 static int64_t seen_at(const sight *of, int64_t j) {
-  const int64_t place = of->places ? of->places[j] : j;
+  const int64_t place = of->places ? of->places[j] : j * of->ranks + of->part;
   return place >= of->first && place <= of->last ? place : -1;
 }
 
@@ -188,42 +189,140 @@ ls_status LS_REFERENCE(ATTENTION)(const ls_kernel_args *args, ls_error *error) {
   return LS_OK;
 }
 
+/* Caches, or one of the parts that their rows are dealt to, and which of so many it is. */
+typedef struct cached_part {
+  LS_REAL *keys, *values;
+  int64_t columns, ranks, number;
+} cached_part;
+
+/* Each token has a row; `ranks` that rows are dealt to: a sequence begins with the first of them,
+ * and a token may be of none. */
+static ls_status check_places(const ls_kernel_args *args, int64_t rows, int64_t ranks,
+                              ls_error *error) {
+  const ls_view *k = &args->in[1], *cache_k = &args->in[3], *cache_v = &args->in[4];
+  const int32_t *positions = ls_index_data(&args->in[5]);
+  const int32_t *places = ls_index_data(&args->in[args->inputs - 1]);
+  const bool dealt = args->outputs > 1;
+  if (cache_k->dims[1] != k->dims[1] || cache_v->dims[1] != k->dims[1])
+    return ls_fail(error, LS_INTERNAL, "a cache of %lld columns for keys of %lld",
+                   (long long)cache_k->dims[1], (long long)k->dims[1]);
+  for (int64_t n = 0; n < k->valid[0]; n++) {
+    if (dealt && places[n] == -1) continue;
+    if (positions[n] < 0 || places[n] < positions[n] || places[n] / ranks >= rows ||
+        (places[n] - positions[n]) % ranks)
+      return ls_fail(error, LS_INTERNAL, "position %d lies outside a cache of %lld rows",
+                     positions[n], (long long)(rows * ranks));
+  }
+  return LS_OK;
+}
+
+static void write_rows(const ls_kernel_args *args, const cached_part *part) {
+  const ls_view *k = &args->in[1], *v = &args->in[2];
+  const int32_t *places = ls_index_data(&args->in[args->inputs - 1]);
+  const size_t bytes = (size_t)part->columns * sizeof(LS_REAL);
+  for (int64_t n = 0; n < k->valid[0]; n++) {
+    const int64_t row = places[n] / part->ranks;
+    if (places[n] < 0 || places[n] % part->ranks != part->number) continue;
+    memcpy(part->keys + row * part->columns, ls_real_row(k, n), bytes);
+    memcpy(part->values + row * part->columns, ls_real_row(v, n), bytes);
+  }
+}
+
+/* The rows of a part that the token sees. */
+static sight sight_of_cache(const ls_kernel_args *args, const cached_part *part, int64_t n) {
+  const int64_t place = ls_index_data(&args->in[args->inputs - 1])[n];
+  const int64_t position = ls_index_data(&args->in[5])[n], window = args->attributes->window;
+  const int64_t most = window > 0 ? window : INT64_MAX;
+  const int64_t first = place - (position < most ? position : most - 1);
+  if (place < 0) return (sight){0};
+  return (sight){.begin = first / part->ranks,
+                 .end = place / part->ranks + 1,
+                 .first = first,
+                 .last = place,
+                 .place = place,
+                 .ranks = part->ranks,
+                 .part = part->number};
+}
+
+/* All queries over a part; their log-sum-exp goes to `sums` unless that is NULL. */
+static void attend_part(const ls_kernel_args *args, const head_shape *shape,
+                        const cached_part *part, LS_REAL *out, LS_REAL *sums) {
+  const ls_view *q = &args->in[0];
+  write_rows(args, part);
+  for (int64_t n = 0; n < q->valid[0]; n++) {
+    const sight seen = sight_of_cache(args, part, n);
+    for (int64_t h = 0; h < shape->heads; h++) {
+      const int64_t column = h * shape->head_dim;
+      const int64_t kv_column = h / shape->per_kv_head * shape->head_dim;
+      const double log_sum =
+          attend(out + n * q->dims[1] + column, args->accumulate[0], ls_real_row(q, n) + column,
+                 part->keys + kv_column, part->columns, part->values + kv_column, part->columns,
+                 &seen, shape, h);
+      if (sums) ls_put(&sums[n * shape->heads + h], log_sum, args->accumulate[1]);
+    }
+  }
+}
+
 ls_status LS_REFERENCE(CACHED_ATTENTION)(const ls_kernel_args *args, ls_error *error) {
   const bool placed = args->inputs > 6;
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, placed ? "rrrrrii>r" : "rrrrri>r", error));
-  const ls_view *q = &args->in[0], *k = &args->in[1], *v = &args->in[2], *out = &args->out[0];
-  const ls_view *cache_k = &args->in[3], *cache_v = &args->in[4];
-  const int32_t *positions = ls_index_data(&args->in[5]);
-  const int32_t *places = placed ? ls_index_data(&args->in[6]) : positions;
+  const ls_view *k = &args->in[1], *cache = &args->in[3];
   head_shape shape;
-  LS_TRY(read_shape(&shape, args->attributes, q, k, error));
-  if (cache_k->dims[1] != k->dims[1] || cache_v->dims[1] != v->dims[1])
-    return ls_fail(error, LS_INTERNAL, "a cache of %lld columns for keys of %lld",
-                   (long long)cache_k->dims[1], (long long)k->dims[1]);
-  for (int64_t n = 0; n < q->valid[0]; n++)
-    if (positions[n] < 0 || places[n] < positions[n] || places[n] >= cache_k->valid[0])
-      return ls_fail(error, LS_INTERNAL, "position %d lies outside a cache of %lld rows",
-                     positions[n], (long long)cache_k->valid[0]);
-  for (int64_t n = 0; n < q->valid[0]; n++) {
-    memcpy(ls_real_row(cache_k, places[n]), ls_real_row(k, n),
-           (size_t)k->dims[1] * sizeof(LS_REAL));
-    memcpy(ls_real_row(cache_v, places[n]), ls_real_row(v, n),
-           (size_t)v->dims[1] * sizeof(LS_REAL));
+  LS_TRY(read_shape(&shape, args->attributes, &args->in[0], k, error));
+  LS_TRY(check_places(args, cache->valid[0], 1, error));
+  const cached_part whole = {.keys = ls_real_data(cache),
+                             .values = ls_real_data(&args->in[4]),
+                             .columns = k->dims[1],
+                             .ranks = 1};
+  attend_part(args, &shape, &whole, ls_real_data(&args->out[0]), NULL);
+  return LS_OK;
+}
+
+ls_status LS_REFERENCE(CACHED_PART)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrrrrii>RR", error));
+  const ls_view *k = &args->in[1], *cache = &args->in[3], *out = args->out;
+  const int64_t parts = out[0].dims[0], ranks = args->attributes->turns;
+  head_shape shape;
+  LS_TRY(read_shape(&shape, args->attributes, &args->in[0], k, error));
+  if (parts < 1 || cache->dims[0] % parts)
+    return ls_fail(error, LS_INTERNAL, "a cache of %lld rows in %lld parts; expected a multiple",
+                   (long long)cache->dims[0], (long long)parts);
+  const int64_t rows = cache->dims[0] / parts;
+  LS_TRY(check_places(args, rows, ranks, error));
+  for (int64_t p = 0; p < parts; p++) {
+    const int64_t first = p * rows * k->dims[1];
+    const cached_part part = {.keys = ls_real_data(cache) + first,
+                              .values = ls_real_data(&args->in[4]) + first,
+                              .columns = k->dims[1],
+                              .ranks = ranks,
+                              .number = out[0].start[0] + p};
+    attend_part(args, &shape, &part, ls_real_data(&out[0]) + p * out[0].dims[1] * out[0].dims[2],
+                ls_real_data(&out[1]) + p * out[1].dims[1] * out[1].dims[2]);
   }
-  const int64_t window = args->attributes->window;
-  for (int64_t n = 0; n < q->valid[0]; n++) {
-    const int64_t place = places[n], most = window > 0 ? window : INT64_MAX;
-    const int64_t first = place - (positions[n] < most ? positions[n] : most - 1);
-    const sight seen = {
-        .begin = first, .end = place + 1, .first = first, .last = place, .place = place};
-    for (int64_t h = 0; h < shape.heads; h++) {
-      const int64_t column = h * shape.head_dim;
-      const int64_t kv_column = h / shape.per_kv_head * shape.head_dim;
-      attend(ls_real_row(out, n) + column, args->accumulate[0], ls_real_row(q, n) + column,
-             ls_real_data(cache_k) + kv_column, cache_k->dims[1], ls_real_data(cache_v) + kv_column,
-             cache_v->dims[1], &seen, &shape, h);
+  return LS_OK;
+}
+
+/* A row of part `p`. */
+static const LS_REAL *part_row(const ls_view *view, int64_t p, int64_t n) {
+  return ls_real_data(view) + (p * view->dims[1] + n) * view->dims[2];
+}
+
+ls_status LS_REFERENCE(CACHED_END)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "RR>r", error));
+  const ls_view *values = &args->in[0], *sums = &args->in[1];
+  const int64_t head_dim = args->attributes->head_dim, parts = values->valid[0];
+  for (int64_t n = 0; n < args->out[0].valid[0]; n++)
+    for (int64_t c = 0; c < args->out[0].dims[1]; c++) {
+      double largest = -INFINITY, sum = 0, of = 0;
+      for (int64_t p = 0; p < parts; p++)
+        largest = fmax(largest, (double)part_row(sums, p, n)[c / head_dim]);
+      for (int64_t p = 0; p < parts && largest > -INFINITY; p++) {
+        const double share = exp((double)part_row(sums, p, n)[c / head_dim] - largest);
+        sum += share;
+        of += share * (double)part_row(values, p, n)[c];
+      }
+      ls_put(&ls_real_row(&args->out[0], n)[c], sum > 0 ? of / sum : 0, args->accumulate[0]);
     }
-  }
   return LS_OK;
 }
 

@@ -1,0 +1,14 @@
+/* Floating-point operations of ops that are no matrix products: rules of rows (graph/op.h). No
+ * state; thread-safe. */
+#ifndef LS_GRAPH_OP_FLOPS_H
+#define LS_GRAPH_OP_FLOPS_H
+
+#include "graph/op.h"
+
+ls_flops_rule ls_attention_flops;
+ls_flops_rule ls_attention_bwd_flops;
+ls_flops_rule ls_ring_flops;
+ls_flops_rule ls_ring_bwd_flops;
+ls_flops_rule ls_orthogonalise_flops;
+
+#endif
