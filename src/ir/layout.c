@@ -37,6 +37,10 @@ int ls_layout_shards(const ls_layout *layout) {
   return layout->dp_shard;
 }
 
+int ls_layout_state_ranks(const ls_layout *layout) {
+  return ls_layout_shards(layout) * layout->cp;
+}
+
 int ls_layout_senders(const ls_layout *layout) {
   return layout->exchange == LS_EXCHANGE_ALL_TO_ALL && layout->ep > 1 ? layout->ep : 0;
 }

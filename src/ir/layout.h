@@ -141,11 +141,12 @@ const char *ls_layout_axis(int axis);
 int ls_layout_size(const ls_layout *layout, int axis);
 void ls_layout_set_size(ls_layout *layout, int axis, int size);
 
-/* Ranks of the whole mesh; of them those among which a batch is divided by sequences; and those of
- * dp_shard: the data strategy shards among them and those of cp. */
+/* Ranks of the whole mesh; of them those among which a batch is divided by sequences; those of
+ * dp_shard; and those of dp_shard and cp, among which the data strategy shards. */
 int ls_layout_ranks(const ls_layout *layout);
 int ls_layout_data_ranks(const ls_layout *layout);
 int ls_layout_shards(const ls_layout *layout);
+int ls_layout_state_ranks(const ls_layout *layout);
 void ls_layout_set_data_ranks(ls_layout *layout, int replicas, int shards);
 
 /* Ranks that send each other rows of tokens, for their experts; 0: each gathers the tokens of all.

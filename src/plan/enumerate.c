@@ -92,12 +92,12 @@ static bool should_cut(const ls_plan_problem *problem, const ls_layout *layout) 
          (micro_batch == 1 || held->axis[LS_LAYOUT_DP_SHARD] || held->micro_batch);
 }
 
-/* All ranks of cp, and some of dp_shard, have as many experts each (shard/strategy.c). */
+/* All ranks of cp, and some that share data, have as many experts each (shard/strategy.c). */
 static bool can_share_experts(const ls_plan_problem *problem, const ls_layout *layout) {
   const int64_t experts = problem->training->model->experts;
   return layout->ep == 1 ||
          (experts > 0 && experts % layout->ep == 0 && layout->ep % layout->cp == 0 &&
-          layout->dp_shard % (layout->ep / layout->cp) == 0);
+          ls_layout_state_ranks(layout) % layout->ep == 0);
 }
 
 static bool can_share_tokens(const ls_plan_problem *problem, const ls_layout *layout) {
@@ -107,8 +107,8 @@ static bool can_share_tokens(const ls_plan_problem *problem, const ls_layout *la
 
 /* With cp alone ZeRO shards over its ranks: it takes no more than without. */
 static bool can_shard(const ls_plan_problem *problem, const ls_layout *layout) {
-  if (layout->zero) return layout->dp_shard * layout->cp > 1;
-  return layout->dp_shard == 1 && (layout->cp == 1 || problem->held.zero);
+  if (layout->zero) return ls_layout_state_ranks(layout) > 1;
+  return ls_layout_shards(layout) == 1 && (layout->cp == 1 || problem->held.zero);
 }
 
 /* What the numbers of model, batch and devices allow. */
@@ -127,7 +127,7 @@ static bool can_be(const ls_plan_problem *problem, const ls_layout *layout) {
 /* Bytes that lie on a device between steps at least, or on its host for it: no stage has less than
  * its part of all. */
 static double least_state(const ls_layout *layout, const ls_plan_sizes *sizes, ls_tier tier) {
-  const double shards = layout->zero ? layout->dp_shard * layout->cp : 1;
+  const double shards = layout->zero ? ls_layout_state_ranks(layout) : 1;
   const double ranks = layout->pp * layout->tp;
   const double elsewhere = 1 - 1.0 / layout->ep;
   double bytes = 0;
@@ -170,7 +170,7 @@ static void add_away(const ls_plan_problem *problem, ls_layout layout, ls_plan_c
     add(problem, &layout, to);
     return;
   }
-  const bool whole = layout.zero < 3 && layout.dp_shard * layout.cp > 1;
+  const bool whole = layout.zero < 3 && ls_layout_state_ranks(&layout) > 1;
   const int count = whole ? AWAY_COUNT - 1 : AWAY_COUNT;
   for (int away = 0; away < count; away++) {
     set_away(&layout, away);
@@ -228,7 +228,7 @@ static void add_microbatches(const ls_plan_problem *problem, ls_layout layout,
 }
 
 static void add_experts(const ls_plan_problem *problem, ls_layout layout, ls_plan_candidates *to) {
-  const int most = problem->training->model->experts ? layout.dp_shard * layout.cp : 1;
+  const int most = problem->training->model->experts ? ls_layout_state_ranks(&layout) : 1;
   for (layout.ep = 1; layout.ep <= most; layout.ep++)
     if (can_share_experts(problem, &layout)) add_microbatches(problem, layout, to);
 }
@@ -340,7 +340,7 @@ static void add_ways_to_shard(const ls_plan_problem *problem, const ls_layout *o
 /* More or fewer ranks with experts of their own; other ways to come by all keys of a sequence. */
 static void add_shares(const ls_plan_problem *problem, const ls_layout *of,
                        ls_plan_candidates *to) {
-  const int most = problem->training->model->experts ? of->dp_shard * of->cp : 1;
+  const int most = problem->training->model->experts ? ls_layout_state_ranks(of) : 1;
   ls_layout layout = *of;
   for (layout.ep = 1; layout.ep <= most; layout.ep++)
     if (layout.ep != of->ep) add(problem, &layout, to);

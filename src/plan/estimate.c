@@ -147,9 +147,8 @@ static const class_cost *class_of(estimate *of, const ls_plan_candidate *candida
   return made;
 }
 
-/* Ranks that a unit's state is sharded over; those that each have all of it. */
-static int sharing(const ls_layout *layout) {
-  return layout->dp_shard * layout->cp;
+static int replicas_of(const ls_layout *layout) {
+  return ls_layout_data_ranks(layout) / ls_layout_shards(layout);
 }
 
 /* Of some layers and of a part of the rest, what a rank of tp uses: of experts only its own. */
@@ -187,7 +186,7 @@ static double over(const ls_plan_problem *problem, int ranks, int apart, ls_coll
  * of all, and of these of experts. */
 static double over_shards(const ls_plan_problem *problem, const ls_layout *layout,
                           ls_collective collective, double bytes, double of_experts, double units) {
-  const int ranks = sharing(layout), tp = layout->tp, ep = layout->ep;
+  const int ranks = ls_layout_state_ranks(layout), tp = layout->tp, ep = layout->ep;
   if (ep == 1) return over(problem, ranks, tp, collective, bytes, units);
   return over(problem, ranks, tp, collective, bytes - of_experts, units) +
          over(problem, ranks / ep, tp * ep, collective, of_experts, units);
@@ -197,7 +196,7 @@ static double over_shards(const ls_plan_problem *problem, const ls_layout *layou
 static double data_seconds(const ls_plan_problem *problem, const ls_layout *layout,
                            const ls_plan_sizes *of, double units, double microbatch_s) {
   const state_bytes state = state_of(layout);
-  const double share = layout->zero ? sharing(layout) : 1;
+  const double share = layout->zero ? ls_layout_state_ranks(layout) : 1;
   const double all = of->trained + of->experts_trained * (layout->ep - 1);
   const bool stored = layout->zero == 3;
   const double reduce =
@@ -206,8 +205,9 @@ static double data_seconds(const ls_plan_problem *problem, const ls_layout *layo
   const double gather =
       over_shards(problem, layout, LS_ALL_GATHER, stored ? of->bytes : state.weights * of->trained,
                   stored ? of->expert_bytes : state.weights * of->experts_trained, units);
-  const double across = over(problem, layout->dp_replicate, layout->tp * sharing(layout),
-                             LS_ALL_REDUCE, state.gradients * all / share, units);
+  const double across =
+      over(problem, replicas_of(layout), layout->tp * ls_layout_state_ranks(layout), LS_ALL_REDUCE,
+           state.gradients * all / share, units);
   const double hidden = problem->performance->waits ? 0 : 0.8 * microbatch_s;
   /* What the first unit needs and the last one leaves is never hidden. */
   const double ends = (gather + reduce + across) / units;
@@ -255,8 +255,8 @@ static double held_of(const ls_layout *layout) {
 
 /* What a device has taken before: of each group that a rank may communicate in. */
 static double overhead_of(const ls_plan_problem *problem, const ls_layout *layout) {
-  const int groups = (layout->tp > 1) + (layout->dp_shard > 1) + (layout->cp > 1) +
-                     2 * (layout->ep > 1) + (layout->dp_replicate > 1) + 2 * (layout->pp > 1) + 1;
+  const int groups = (layout->tp > 1) + (ls_layout_shards(layout) > 1) + (layout->cp > 1) +
+                     2 * (layout->ep > 1) + (replicas_of(layout) > 1) + 2 * (layout->pp > 1) + 1;
   return (double)ls_device_overhead(problem->facts, problem->devices > 1 ? groups : 0);
 }
 
@@ -267,7 +267,7 @@ static bool is_once(const ls_layout *layout, ls_when when) {
 
 static double state_memory(const ls_layout *layout, double layers, const estimate *of) {
   const state_bytes state = state_of(layout);
-  const double shards = layout->zero ? sharing(layout) : 1;
+  const double shards = layout->zero ? ls_layout_state_ranks(layout) : 1;
   const ls_plan_sizes own = used_of(of, layout, layers, 1), layer = used_of(of, layout, 1, 0);
   const ls_plan_sizes all = all_of(of, layout, layers, 1), rest = used_of(of, layout, 0, 1);
   double bytes = layout->offload.optimizer ? 0 : state.optimizer / shards * all.trained;
@@ -309,7 +309,7 @@ static void estimate_one(estimate *of, ls_plan_candidate *candidate) {
   const ls_plan_sizes own = used_of(of, layout, layers / layout->pp, 1.0 / layout->pp);
   const double update = state_of(layout).optimizer * 2.5 *
                         (own.trained + own.experts_trained * (layout->ep - 1)) /
-                        (layout->zero ? sharing(layout) : 1) /
+                        (layout->zero ? ls_layout_state_ranks(layout) : 1) /
                         (layout->offload.optimizer ? problem->performance->host_bytes_per_s
                                                    : problem->performance->bytes_per_s);
   const double kept = ceil(layers / parts) * chunks, units = kept + 1;

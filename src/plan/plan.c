@@ -415,15 +415,15 @@ static ls_status refuse(ls_arena *arena, const ls_plan_problem *problem, ls_erro
   if (problem->held.microbatches)
     held = ls_arena_printf(arena, "%s train.microbatches=%lld", held,
                            (long long)problem->held.microbatches);
-  return ls_fail(error, LS_INPUT,
-                 "no layout of %d device%s has%s%s: pp, tp, cp and the data axes together are all "
-                 "devices, pp at most %lld layers, tp divides %lld heads, 2 cp %lld tokens, the "
-                 "data axes and the micro-batch %lld sequences; ep divides %lld experts, all ranks "
-                 "of cp and some of dp_shard have them; ZeRO has more than one rank to shard over",
-                 problem->devices, problem->devices == 1 ? "" : "s", *held ? "" : " such a batch",
-                 held, (long long)model->layers, (long long)model->heads,
-                 (long long)problem->training->sequence, (long long)problem->training->batch,
-                 (long long)model->experts);
+  return ls_fail(
+      error, LS_INPUT,
+      "no layout of %d device%s has%s%s: pp, tp, cp and the data axes together are all "
+      "devices, pp at most %lld layers, tp divides %lld heads, 2 cp %lld tokens, the "
+      "data axes and the micro-batch %lld sequences; ep divides %lld experts, all ranks "
+      "of cp and some that share data have them; ZeRO has more than one rank to shard over",
+      problem->devices, problem->devices == 1 ? "" : "s", *held ? "" : " such a batch", held,
+      (long long)model->layers, (long long)model->heads, (long long)problem->training->sequence,
+      (long long)problem->training->batch, (long long)model->experts);
 }
 
 /* Candidates with estimates; with `any`, those too that cannot fit. */

@@ -110,7 +110,8 @@ static void the_space_has_all_choices(void **state) {
 }
 
 /* Sequences are cut where that leaves parts of 2,048 tokens and each rank has one alone; all ranks
- * of cp and some of dp_shard share out experts. Next to such a layout are all ways to come by keys.
+ * of cp and some that share data have experts of their own. Next to such a layout are all ways to
+ * come by keys.
  */
 static void the_space_has_parts_of_sequences_and_experts(void **state) {
   (void)state;
@@ -127,7 +128,7 @@ static void the_space_has_parts_of_sequences_and_experts(void **state) {
     assert_int_equal(ls_layout_ranks(layout), 8);
     assert_true(layout->cp == 1 || (8192 / layout->cp >= 2048 && each->micro_batch == 1));
     assert_true(layout->ep == 1 || layout->ep % layout->cp == 0);
-    assert_int_equal(layout->dp_shard * layout->cp % layout->ep, 0);
+    assert_int_equal(ls_layout_state_ranks(layout) % layout->ep, 0);
     cut += layout->cp > 1;
     shared += layout->ep > 1;
     both += layout->cp > 1 && layout->ep > layout->cp;
