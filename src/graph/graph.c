@@ -234,7 +234,9 @@ ls_tensor_id ls_graph_dequantize(ls_graph *graph, ls_tensor_id blocks) {
 }
 
 ls_tensor_id ls_graph_linear(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight) {
-  return first_output(graph, LS_OP_LINEAR, NULL, (ls_tensor_id[]){x, weight}, NULL);
+  const bool blocks = ls_precision_is_blocks(ls_graph_tensor(graph, weight)->precision);
+  return first_output(graph, blocks ? LS_OP_LINEAR_BLOCKS : LS_OP_LINEAR, NULL,
+                      (ls_tensor_id[]){x, weight}, NULL);
 }
 
 ls_tensor_id ls_graph_bias(ls_graph *graph, ls_tensor_id x, ls_tensor_id bias) {

@@ -170,6 +170,7 @@ ls_tensor_id ls_graph_skipped_embedding(ls_graph *graph, ls_tensor_id table, ls_
                                         int64_t skipped);
 /* A parameter of blocks as a matrix. Backward makes it again before each use. */
 ls_tensor_id ls_graph_dequantize(ls_graph *graph, ls_tensor_id blocks);
+/* x times a matrix or a parameter of blocks, turned. */
 ls_tensor_id ls_graph_linear(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight);
 ls_tensor_id ls_graph_bias(ls_graph *graph, ls_tensor_id x, ls_tensor_id bias);
 ls_tensor_id ls_graph_add(ls_graph *graph, ls_tensor_id a, ls_tensor_id b);

@@ -1,51 +1,7 @@
 #include <string.h>
 
 #include "graph/op.h"
-#include "graph/ring.h"
-
-/* Keys that a query sees on average: half of the sequence, or less with a window; both ways twice
- * as many. */
-static double mean_keys(const ls_attributes *attributes) {
-  const double sequence = (double)attributes->sequence, window = (double)attributes->window;
-  const double ways = attributes->two_way ? 2 : 1;
-  if (window < 1 || window >= sequence) return ways * sequence / 2;
-  return ways * (window - window * window / (2 * sequence));
-}
-
-/* Causal attention sees half of T x T: each of its products costs 2 x n x T / 2 x the columns of
- * the query; forward has two (scores, values). */
-static double attention_flops(const ls_attributes *attributes, const int64_t *query,
-                              const int64_t *keys) {
-  (void)keys;
-  return 2 * 2 * (double)query[0] * mean_keys(attributes) * (double)query[1];
-}
-
-/* Four products: dq, dk, dv and the slope of the softmax. What is computed again is not counted. */
-static double attention_bwd_flops(const ls_attributes *attributes, const int64_t *query,
-                                  const int64_t *other) {
-  return 2 * attention_flops(attributes, query, other);
-}
-
-/* A block of the ring has an equal part of them: under zigzag order so do all that any rank needs.
- */
-static double ring_flops(const ls_attributes *attributes, const int64_t *query,
-                         const int64_t *keys) {
-  return attention_flops(attributes, query, keys) / (double)ls_ring_needed(attributes);
-}
-
-static double ring_bwd_flops(const ls_attributes *attributes, const int64_t *query,
-                             const int64_t *other) {
-  return attention_bwd_flops(attributes, query, other) / (double)ls_ring_needed(attributes);
-}
-
-/* Five times the matrix times itself, that times itself, and the matrix times what both make. */
-static double orthogonalise_flops(const ls_attributes *attributes, const int64_t *matrix,
-                                  const int64_t *other) {
-  (void)attributes, (void)other;
-  const bool tall = matrix[0] > matrix[1];
-  const double least = (double)matrix[tall], most = (double)matrix[!tall];
-  return 5 * (4 * least * least * most + 2 * least * least * least);
-}
+#include "graph/op_flops.h"
 
 #define RING_DIVIDES                                                                         \
   (1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads | 1u << LS_ATTRIBUTE_sequence | \
@@ -87,6 +43,14 @@ static const ls_op rows[LS_OP_COUNT] = {
                       .gradients = {{LS_OP_LINEAR_DX, "a1", "0"}, {LS_OP_LINEAR_DW, "a0", "1"}},
                       .again = LS_AGAIN_MAY,
                       .product = 1},
+    /* x, blocks of weight[out, in]: the product of what dequantize makes of them */
+    [LS_OP_LINEAR_BLOCKS] = {.labels = "n q, m q/64 -> n m",
+                             .shardable = "nmq",
+                             .linear = "0",
+                             .gradients = {{LS_OP_LINEAR_BLOCKS_DX, "a1", "0"}},
+                             .again = LS_AGAIN_MAY,
+                             .product = 1,
+                             .blocks = "1"},
     /* x, bias */
     [LS_OP_BIAS] = {.labels = "n c, c -> n c",
                     .shardable = "nc",
@@ -183,7 +147,7 @@ static const ls_op rows[LS_OP_COUNT] = {
                          .precision = {LS_COMPUTE, LS_ACCUMULATE},
                          .gradients = {{LS_OP_ATTENTION_BWD, "a012AB3456", "012"}},
                          .again = LS_AGAIN_MAY,
-                         .flops = attention_flops,
+                         .flops = ls_attention_flops,
                          .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads |
                                     1u << LS_ATTRIBUTE_sequence,
                          .indices = "3456"},
@@ -204,7 +168,7 @@ static const ls_op rows[LS_OP_COUNT] = {
                               .passes = "5,6,7",
                               .gradients = {{LS_OP_RING_BWD, "a012bc34", "012"}},
                               .again = LS_AGAIN_MAY,
-                              .flops = ring_flops,
+                              .flops = ls_ring_flops,
                               .divides = RING_DIVIDES,
                               .indices = "34"},
     /* sum of values, max, sum -> o */
@@ -481,6 +445,12 @@ static const ls_op rows[LS_OP_COUNT] = {
                          .shardable = "nmk",
                          .linear = "0",
                          .product = 2},
+    /* dy, weight as blocks */
+    [LS_OP_LINEAR_BLOCKS_DX] = {.labels = "n m, m q/64 -> n q",
+                                .shardable = "nmq",
+                                .linear = "0",
+                                .product = 2,
+                                .blocks = "1"},
     /* dy, x */
     [LS_OP_LINEAR_DW] = {.labels = "n m, n k -> m k",
                          .shardable = "nmk",
@@ -539,7 +509,7 @@ static const ls_op rows[LS_OP_COUNT] = {
                                       {'t', LS_SHARES_QUERIES},
                                       {'g', LS_SHARES_KV_HEADS},
                                       {'r', LS_SHARES_QUERY_HEADS}},
-                             .flops = attention_bwd_flops,
+                             .flops = ls_attention_bwd_flops,
                              .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads |
                                         1u << LS_ATTRIBUTE_sequence,
                              .indices = "6789"},
@@ -552,7 +522,7 @@ static const ls_op rows[LS_OP_COUNT] = {
                                  {'t', LS_SHARES_QUERIES},
                                  {'g', LS_SHARES_KV_HEADS},
                                  {'r', LS_SHARES_QUERY_HEADS}},
-                        .flops = ring_bwd_flops,
+                        .flops = ls_ring_bwd_flops,
                         .divides = RING_DIVIDES,
                         .indices = "67"},
     /* do, o, max, sum -> log-sum-exp, do . o */
@@ -763,7 +733,7 @@ static const ls_op rows[LS_OP_COUNT] = {
      * and the gradient (Nesterov's): the rank's elements of the whole matrix, else zero */
     [LS_OP_MUON_MOMENTUM] = {.labels = "e, 1 -> e, m k", .updates = true},
     /* a matrix -> nearly its orthogonal factor, and memory to work in */
-    [LS_OP_ORTHOGONALISE] = {.labels = "m k -> m k, m k, f p", .flops = orthogonalise_flops},
+    [LS_OP_ORTHOGONALISE] = {.labels = "m k -> m k, m k, f p", .flops = ls_orthogonalise_flops},
     /* an orthogonal matrix, learning rate, clip factor -> master (in place, likewise) */
     [LS_OP_MUON] = {.labels = "m k, 1, 1 -> e", .updates = true},
     /* gradient, learning rate, step, clip factor -> master, offset, second moment (in place,

@@ -62,15 +62,13 @@ ls_tensor_id ls_builder_product_weight(ls_builder *builder, const char *name, in
   if (!ls_precision_is_blocks(precision))
     return ls_builder_weight(builder, name, out, in, sharding, deviation);
   LS_ASSERT(in % ls_precision_numbers(precision) == 0);
-  const ls_tensor_id blocks =
-      add_parameter(builder, name,
-                    &(ls_parameter){.ndim = 2,
-                                    .dims = {out, in / ls_precision_numbers(precision)},
-                                    .sharding = sharding,
-                                    .init = LS_INIT_NORMAL,
-                                    .deviation = deviation,
-                                    .precision = precision});
-  return ls_graph_dequantize(builder->graph, blocks);
+  return add_parameter(builder, name,
+                       &(ls_parameter){.ndim = 2,
+                                       .dims = {out, in / ls_precision_numbers(precision)},
+                                       .sharding = sharding,
+                                       .init = LS_INIT_NORMAL,
+                                       .deviation = deviation,
+                                       .precision = precision});
 }
 
 double ls_model_lora_scale(const ls_model_config *config) {
