@@ -73,9 +73,12 @@ static const char *describe_texts(ls_arena *arena, const ls_run_classes *classes
     ls_quote(shown, classes->names[c], strlen(classes->names[c]));
     names = ls_arena_printf(arena, "%s%s%s", names, c ? ", " : "", shown);
   }
-  return ls_arena_printf(arena, "texts of %lld classes (%s%s): %lld examples in %lld sequences",
-                         (long long)classes->count, names, c < classes->count ? ", ..." : "",
-                         (long long)all->examples, (long long)all->row_count);
+  return ls_arena_printf(
+      arena, "%s of %lld classes (%s%s): %lld examples in %lld sequences%s",
+      classes->each ? "words" : "texts", (long long)classes->count, names,
+      c < classes->count ? ", ..." : "", (long long)all->examples, (long long)all->row_count,
+      classes->each ? ls_arena_printf(arena, "; %lld words have a class", (long long)all->trained)
+                    : "");
 }
 
 /* Also of pairs.

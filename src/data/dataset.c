@@ -295,8 +295,8 @@ static ls_status open_labelled(opening *self, ls_error *error) {
   const ls_run_file *run = self->run;
   const ls_tokenizer *tokenizer = self->options.tokenizer;
   ls_labelled *labelled = LS_NEW(self->arena, ls_labelled);
-  *labelled = (ls_labelled){tokenizer, run->data.label_key, run->classes.names, run->classes.count,
-                            run->classes.pair_ends};
+  *labelled = (ls_labelled){tokenizer,          run->data.label_key,    run->classes.names,
+                            run->classes.count, run->classes.pair_ends, run->classes.each};
   self->options.labelled = labelled;
   self->dataset->labelled = self->dataset->chats = true;
   if (labelled->count <= tokenizer->vocabulary) return LS_OK;
@@ -338,6 +338,11 @@ static ls_status pack(const opening *self, ls_error *error) {
         continue;
       }
       const bool cut = data->too_long == LS_RUN_TOO_LONG_CUT;
+      if (self->run->classes.each) {
+        LS_TRY(ls_packing_make_each(self->arena, &each->part, data->seq_len, cut, &each->packing,
+                                    error));
+        continue;
+      }
       if (made->labelled) {
         LS_TRY(ls_packing_make_labelled(self->arena, &each->part, data->seq_len, cut,
                                         self->run->classes.first, &each->packing, error));

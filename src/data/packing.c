@@ -46,25 +46,30 @@ static void add_piece(packer *self, const ls_packed_piece *piece, int64_t traine
   made->trained += trained;
 }
 
-/* A text of `count` tokens with its class behind them. */
-static void add_labelled(packer *self, int64_t first, int64_t count) {
+/* A text of `count` tokens with its class behind them, or of each token one. */
+static ls_status add_labelled(packer *self, int64_t first, int64_t count, ls_error *error) {
   const bool too_long = count > self->seq_len;
   LS_ASSERT(count > 0);
   if (too_long && !self->cut) {
     self->made->dropped++;
-    return;
+    return LS_OK;
   }
   const int64_t kept = too_long ? self->seq_len : count;
+  int64_t trained = 1;
+  /* The first that is counted has nothing before it, as if it were asked for what follows. */
+  if (self->made->each) LS_TRY(count_trained(self, first + count - 1, kept + 1, &trained, error));
+  if (trained == 0) {
+    self->made->unasked++;
+    return LS_OK;
+  }
   self->made->cut += too_long;
-  add_piece(self, &(ls_packed_piece){first, (int32_t)kept, 0, first + count}, 1);
+  add_piece(self, &(ls_packed_piece){first, (int32_t)kept, 0, first + count}, trained);
+  return LS_OK;
 }
 
 static ls_status add_example(packer *self, int64_t first, int64_t count, ls_error *error) {
   ls_packing *made = self->made;
-  if (made->labelled) {
-    add_labelled(self, first, count - 1);
-    return LS_OK;
-  }
+  if (made->labelled) return add_labelled(self, first, made->each ? count / 2 : count - 1, error);
   const bool too_long = count > self->seq_len;
   int64_t trained;
   if (too_long && !self->cut) {
@@ -197,9 +202,11 @@ static void list_rows(packer *self) {
   self->made->row_count = self->bin_count;
 }
 
-static ls_status make(packer *self, bool labelled, const ls_packing **packing, ls_error *error) {
+static ls_status make(packer *self, bool labelled, bool each, const ls_packing **packing,
+                      ls_error *error) {
   self->made = LS_NEW(self->arena, ls_packing);
   self->made->labelled = labelled;
+  self->made->each = each;
   LS_TRY(add_examples(self, error));
   fill_bins(self);
   list_rows(self);
@@ -210,21 +217,27 @@ static ls_status make(packer *self, bool labelled, const ls_packing **packing, l
 ls_status ls_packing_make(ls_arena *arena, const ls_text_part *part, int64_t seq_len, bool cut,
                           const ls_packing **packing, ls_error *error) {
   packer self = {.arena = arena, .part = part, .seq_len = seq_len, .cut = cut};
-  return make(&self, false, packing, error);
+  return make(&self, false, false, packing, error);
 }
 
 ls_status ls_packing_make_pairs(ls_arena *arena, const ls_text_part *part, int64_t seq_len,
                                 int64_t longest, const ls_packing **packing, ls_error *error) {
   packer self = {.arena = arena, .part = part, .seq_len = seq_len, .longest = longest};
   LS_ASSERT(longest > 0);
-  return make(&self, false, packing, error);
+  return make(&self, false, false, packing, error);
 }
 
 ls_status ls_packing_make_labelled(ls_arena *arena, const ls_text_part *part, int64_t seq_len,
                                    bool cut, bool first, const ls_packing **packing,
                                    ls_error *error) {
   packer self = {.arena = arena, .part = part, .seq_len = seq_len, .cut = cut};
-  LS_TRY(make(&self, true, packing, error));
+  LS_TRY(make(&self, true, false, packing, error));
   self.made->first = first;
   return LS_OK;
+}
+
+ls_status ls_packing_make_each(ls_arena *arena, const ls_text_part *part, int64_t seq_len, bool cut,
+                               const ls_packing **packing, ls_error *error) {
+  packer self = {.arena = arena, .part = part, .seq_len = seq_len, .cut = cut};
+  return make(&self, true, true, packing, error);
 }

@@ -116,6 +116,7 @@ typedef enum ls_pooling {
   LS_POOLING_LAST = 0, /* its last token */
   LS_POOLING_FIRST,    /* its first, [CLS] say */
   LS_POOLING_MEAN,     /* the mean of all */
+  LS_POOLING_EACH,     /* each of its tokens, which have classes of their own */
   LS_POOLING_COUNT
 } ls_pooling;
 

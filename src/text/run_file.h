@@ -238,7 +238,8 @@ typedef enum ls_run_pooling {
   LS_RUN_POOLING_AUTO = 0,
   LS_RUN_POOLING_LAST,
   LS_RUN_POOLING_CLS,
-  LS_RUN_POOLING_MEAN
+  LS_RUN_POOLING_MEAN,
+  LS_RUN_POOLING_TOKENS
 } ls_run_pooling;
 
 /* The classes that texts are told apart by. */
@@ -246,6 +247,7 @@ typedef struct ls_run_classes {
   ls_run_pooling pooling;
   /* No keys: as the model has them; and whether a class is asked of a text's first token. */
   bool first;
+  bool each;       /* each token has a class of its own */
   int pair_ends;   /* end tokens between two texts; 0: the second begins as it does alone */
   bool pair_types; /* tokens of the second are of another type */
   const char *const *names; /* [count] */

@@ -201,8 +201,8 @@ const ls_run_key ls_run_keys[] = {
      .help = "kept as they are: none, or names as [embedding, layers.0-3, '*.norm', lm_head]"},
 
     {"classes.pooling", LS_RUN_CHOICE, AT(classes.pooling), .default_text = "auto",
-     .words = "auto last cls mean",
-     .help = "what of a text its class is told by; auto: as the model's family does"},
+     .words = "auto last cls mean tokens",
+     .help = "what of a text its class is told by; tokens: each has its own; auto: the model's"},
     {"lora.rank", LS_RUN_INTEGER, AT(lora.rank), .default_text = "none", .word = "none", .low = 1,
      .high = 1 << 16,
      .help = "adapters of this rank are trained and all weights frozen; none: as `model` is"},

@@ -344,7 +344,8 @@ static ls_status read_json(ls_arena *arena, const ls_json_object *root, ls_trace
   LS_TRY(ls_json_string_or(root, "kind", "", &kind, error));
   const bool adapters = strcmp(kind, "lora") == 0 || strcmp(kind, "qlora") == 0;
   const bool pairs = strcmp(kind, "dpo") == 0;
-  const bool pooled = strcmp(kind, "bert_classification") == 0;
+  const bool each = strcmp(kind, "bert_token_classification") == 0;
+  const bool pooled = each || strcmp(kind, "bert_classification") == 0;
   const bool classes = pooled || strcmp(kind, "llama_classification") == 0;
   const bool other = strcmp(kind, "adamw8bit") == 0 || strcmp(kind, "muon") == 0;
   const bool taught = strcmp(kind, "distillation") == 0, masked = is_masked(kind);
@@ -371,7 +372,7 @@ static ls_status read_json(ls_arena *arena, const ls_json_object *root, ls_trace
   LS_TRY(read_noise(arena, root, trace, error));
   LS_TRY(read_summaries(arena, root, trace, error));
   if (pairs) LS_TRY(ls_trace_read_pairs(arena, root, trace, error));
-  if (classes) LS_TRY(ls_trace_read_classes(arena, root, pooled, trace, error));
+  if (classes) LS_TRY(ls_trace_read_classes(arena, root, pooled, each, trace, error));
   if (taught) LS_TRY(ls_trace_read_teacher(arena, root, trace, error));
   if (masked) LS_TRY(ls_trace_read_masked(arena, trace, error));
   return find_model(arena, root, trace, error);
