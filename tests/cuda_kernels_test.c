@@ -198,7 +198,8 @@ static void test_held_norms(void **state) {
  * say GPUs lack. */
 static void test_ops_without_kernels(void **state) {
   (void)state;
-  static const ls_op_kind without[] = {LS_OP_LINEAR, LS_OP_LINEAR_DX, LS_OP_LINEAR_DW};
+  static const ls_op_kind without[] = {LS_OP_LINEAR, LS_OP_LINEAR_DX, LS_OP_LINEAR_DW,
+                                       LS_OP_LINEAR_BLOCKS, LS_OP_LINEAR_BLOCKS_DX};
   const ls_device_facts facts = cuda_facts();
   for (int k = 0; k < LS_OP_COUNT; k++) {
     bool expected = !facts.lacks.has[k];
