@@ -79,7 +79,8 @@ static void make_pairs(op_case *c) {
   c->kind = kinds[random_below(4)];
   c->attributes.sequence = sequence;
   c->attributes.dpo_beta = 0.3;
-  c->attributes.smoothing = random_below(2) ? 0.1 : 0;
+  c->attributes.scale = random_below(3) ? 0 : 0.7;
+  c->attributes.smoothing = c->attributes.scale == 0 && random_below(2) ? 0.1 : 0;
   const int at = cuda_pair_labels(c->kind);
   c->in[at] = labels, c->in[at + 1] = vector_of(INDEX, tokens);
   c->inputs = at + 2, c->outputs = 1;

@@ -309,7 +309,7 @@ static ls_status open_chat(opening *self, ls_error *error) {
   const ls_run_data *data = &self->run->data;
   ls_dataset *made = self->dataset;
   if (self->run->task == LS_RUN_CLASSIFY) return open_labelled(self, error);
-  made->pairs = self->run->task == LS_RUN_DPO;
+  made->pairs = ls_run_task_prefers(self->run->task);
   made->chats = made->pairs || ls_chat_texts_are(self->run);
   if (!made->chats) return LS_OK;
   const ls_chat_options options = {

@@ -173,11 +173,13 @@ static void make_preferences(subject *s) {
   s->graph->sequence = draw(s, 'T', 1, 5);
   s->graph->labels = ls_graph_input(s->graph, "labels", tokens);
   s->graph->positions = ls_graph_input(s->graph, "positions", tokens);
-  ls_graph_preferences(
-      s->graph,
+  const ls_tensor_id logits =
       ls_graph_embedding(s->graph, parameter(s, "logits", tokens, label_size(s, 'v')),
-                         ls_graph_input(s->graph, "rows", tokens), 0),
-      0.7, s->seed % 2 ? 0.1 : 0);
+                         ls_graph_input(s->graph, "rows", tokens), 0);
+  if (s->seed % 3 == 0)
+    ls_graph_odds(s->graph, logits, 0.7);
+  else
+    ls_graph_preferences(s->graph, logits, 0.7, s->seed % 2 ? 0.1 : 0);
   *LS_APPEND(s->arena, &s->roots) = (ls_root){s->graph->loss, s->graph->loss_scale};
 }
 

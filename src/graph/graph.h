@@ -315,6 +315,11 @@ void ls_graph_cross_entropy(ls_graph *graph, ls_tensor_id logits);
  * than under the reference the chosen answer is, less that of the rejected one. */
 void ls_graph_preferences(ls_graph *graph, ls_tensor_id logits, double beta, double smoothing);
 
+/* The same without a reference, whose input is not read: odds ratio preference optimization (Hong,
+ * Lee, Thorne, arXiv 2403.07691). With p the exponential of the mean log-probability of an answer's
+ * labels, over pairs the mean of -log p(chosen) - lambda log sigmoid(log odds ratio). */
+void ls_graph_odds(ls_graph *graph, ls_tensor_id logits, double lambda);
+
 /* The same against a teacher's logits of as many columns, whose gradient nobody asks for:
  * 1 - share of the cross-entropy, and share of temperature^2 KL(teacher || student) with both
  * logits over the temperature, which is above 0. */

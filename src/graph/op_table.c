@@ -415,7 +415,10 @@ static const ls_op rows[LS_OP_COUNT] = {
      * first two are a pair, what was chosen and what was rejected, then the next two; a pair
      * without labels is none. Of a document counts the log-probability of its labels, beyond that
      * of a reference. max, sum, target, labels, positions, reference's log-probabilities -> sum
-     * over pairs of -log sigmoid(dpo_beta (chosen - rejected)); by token, its document's */
+     * over pairs of -log sigmoid(dpo_beta (chosen - rejected)); by token, its document's. With
+     * `scale` (odds ratios) counts the mean of a document's labels, without a reference: a pair's
+     * loss is -scale chosen - dpo_beta log sigmoid(how much larger the log odds of the chosen are)
+     */
     [LS_OP_PAIR_LOSS] = {.labels = "n, n, n, n, n, n -> 1, n",
                          .duty = LS_DUTY_LOSS,
                          .only = {{'n', LS_SHARES_SEQUENCES}},

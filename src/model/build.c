@@ -314,6 +314,8 @@ static void make_loss(ls_graph *graph, const ls_build_options *options, ls_tenso
                       ls_tensor_id taught) {
   if (options->mode == LS_MODEL_DECODE)
     graph->logits = logits;
+  else if (options->pairs.odds)
+    ls_graph_odds(graph, logits, options->pairs.beta);
   else if (options->pairs.beta > 0)
     ls_graph_preferences(graph, logits, options->pairs.beta, options->pairs.smoothing);
   else if (taught.index >= 0)

@@ -258,6 +258,7 @@ typedef enum ls_model_mode {
 typedef struct ls_model_pairs {
   double beta; /* above 0; 0: there are no pairs */
   double smoothing;
+  bool odds; /* ls_graph_odds, whose lambda is beta */
 } ls_model_pairs;
 
 /* A frozen model beside the one that is trained, with the same vocabulary, whose logits it learns:

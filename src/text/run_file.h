@@ -209,15 +209,21 @@ typedef struct ls_run_experts {
   bool loads;
 } ls_run_experts;
 
-/* What is learned: the next token, which of two answers is preferred, the class of a text, what a
- * teacher says, or what was masked. */
+/* What is learned: the next token, which of two answers is preferred (against a reference, or by
+ * the ratio of their odds), the class of a text, what a teacher says, or what was masked. */
 typedef enum ls_run_task {
   LS_RUN_NEXT_TOKEN,
   LS_RUN_DPO,
   LS_RUN_CLASSIFY,
   LS_RUN_DISTILL,
-  LS_RUN_MLM
+  LS_RUN_MLM,
+  LS_RUN_ORPO
 } ls_run_task;
+
+/* Whether it is learned of pairs of answers. */
+static inline bool ls_run_task_prefers(ls_run_task task) {
+  return task == LS_RUN_DPO || task == LS_RUN_ORPO;
+}
 
 typedef struct ls_run_distill {
   double temperature, mix;
@@ -233,6 +239,10 @@ typedef struct ls_run_dpo {
   double beta, label_smoothing;
   int64_t longest; /* no key: tokens of a prompt with its answer, as the model is made for */
 } ls_run_dpo;
+
+typedef struct ls_run_orpo {
+  double lambda;
+} ls_run_orpo;
 
 typedef enum ls_run_pooling {
   LS_RUN_POOLING_AUTO = 0,
@@ -346,6 +356,7 @@ typedef struct ls_run_file {
   ls_run_lora lora;
   ls_run_quantize quantize;
   ls_run_dpo dpo;
+  ls_run_orpo orpo;
   ls_run_classes classes;
   ls_run_distill distill;
   ls_run_mlm mlm;

@@ -51,6 +51,7 @@ typedef struct ls_trace_noise {
  * each in half of it. [steps x rows x sequence] each, positions [sequence]. */
 typedef struct ls_trace_pairs {
   double beta; /* 0: there are none */
+  bool odds;   /* odds ratios, of which beta is lambda */
   int32_t *ids, *labels;
   double *chosen, *rejected; /* log-probabilities of the first step's, by row of its microbatch 0 */
   int count;                 /* of these */

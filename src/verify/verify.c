@@ -656,7 +656,10 @@ ls_status ls_verify_prepare(ls_arena *arena, const char *folder, const char *con
   LS_TRY(ls_run_file_parse(arena, name, text, strlen(text), words, word_count, &made->run, error));
   LS_TRY(refuse_others(made->run, error));
   made->run->model = trace->model;
-  if (trace->pairs.beta > 0) {
+  if (trace->pairs.odds) {
+    made->run->task = LS_RUN_ORPO;
+    made->run->orpo.lambda = trace->pairs.beta;
+  } else if (trace->pairs.beta > 0) {
     made->run->task = LS_RUN_DPO;
     made->run->dpo.beta = trace->pairs.beta;
   }
