@@ -419,6 +419,22 @@ static ls_status open_parts(opening *self, ls_error *error) {
   return LS_OK;
 }
 
+ls_status ls_dataset_by_document(ls_arena *arena, const ls_run_file *run, ls_dataset *dataset,
+                                 ls_error *error) {
+  ls_order *order = &dataset->evaluation;
+  if (run->data.seq_len < 2)
+    return ls_fail(error, LS_INPUT, "%s: found 1 with documents one by one; expected 2 or more",
+                   ls_run_file_where(run, "data.seq_len"));
+  for (int m = 0; m < order->mix_count; m++)
+    if (order->mix[m].part.corpus)
+      LS_TRY(ls_packing_make_documents(arena, &order->mix[m].part, run->data.seq_len,
+                                       &order->mix[m].packing, error));
+  LS_TRY(ls_order_prepare(order, error));
+  if (order->sequences > 0) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s: found no document of two tokens or more",
+                 ls_run_file_where(run, "data.text"));
+}
+
 static ls_status open_evaluation(opening *self, ls_error *error) {
   ls_dataset *made = self->dataset;
   LS_TRY(open_chat(self, error));
@@ -429,6 +445,8 @@ static ls_status open_evaluation(opening *self, ls_error *error) {
   for (int t = 0; t < made->text_count; t++)
     ls_text_part_whole(self->arena, &made->texts[t], &made->evaluation.mix[t].part);
   made->evaluation_tokens = tokens_of(&made->evaluation);
+  if (self->run->eval.by_document)
+    return ls_dataset_by_document(self->arena, self->run, made, error);
   if (made->chats) LS_TRY(pack(self, error));
   LS_TRY(ls_order_prepare(&made->evaluation, error));
   make_fingerprint(made);

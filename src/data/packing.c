@@ -13,6 +13,7 @@ typedef struct packer {
   const ls_text_part *part;
   int64_t seq_len;
   bool cut;
+  bool pieces_of;  /* documents, none of which is left out */
   int64_t longest; /* of one document of a pair; 0: there are no pairs */
   ls_packing *made;
   LS_LIST(ls_packed_piece) pieces;
@@ -87,6 +88,17 @@ static ls_status add_example(packer *self, int64_t first, int64_t count, ls_erro
   return LS_OK;
 }
 
+/* Each piece is asked for what follows its tokens but the last. */
+static ls_status add_document(packer *self, int64_t first, int64_t count, ls_error *error) {
+  for (int64_t at = 0; at + 1 < count; at += self->seq_len - 1) {
+    const int64_t left = count - at, own = left < self->seq_len ? left : self->seq_len;
+    int64_t trained;
+    LS_TRY(count_trained(self, first + at, own, &trained, error));
+    if (trained > 0) add_piece(self, &(ls_packed_piece){first + at, (int32_t)own, 0, 0}, trained);
+  }
+  return LS_OK;
+}
+
 /* Two documents of the corpus from number `d` on. */
 static ls_status add_pair(packer *self, int64_t d, ls_error *error) {
   const ls_corpus *corpus = self->part->corpus;
@@ -113,7 +125,14 @@ static ls_status add_pair(packer *self, int64_t d, ls_error *error) {
   return LS_OK;
 }
 
-/* The documents of a part, which are whole ones. */
+/* Document `d`, whose tokens are [first, end) of those of a run. */
+static ls_status add_one(packer *self, int64_t d, int64_t first, int64_t end, ls_error *error) {
+  if (self->pieces_of) return add_document(self, first, end - first, error);
+  return self->longest ? add_pair(self, d, error) : add_example(self, first, end - first, error);
+}
+
+/* The documents of a part, which are whole ones; in pieces, what a part has of its first and last
+ * too. */
 static ls_status add_examples(packer *self, ls_error *error) {
   const ls_corpus *corpus = self->part->corpus;
   const int64_t step = self->longest ? 2 : 1;
@@ -122,12 +141,12 @@ static ls_status add_examples(packer *self, ls_error *error) {
     const int64_t end = run->first + (run[1].place - run->place);
     for (int64_t d = ls_corpus_document(corpus, run->first);
          d < corpus->document_count && corpus->documents[d].first < end; d += step) {
-      const int64_t first = corpus->documents[d].first;
+      const int64_t begins = corpus->documents[d].first;
       const int64_t next =
           d + 1 < corpus->document_count ? corpus->documents[d + 1].first : corpus->count;
-      if (first < run->first) continue;
-      LS_TRY(self->longest ? add_pair(self, d, error)
-                           : add_example(self, first, next - first, error));
+      if (begins < run->first && !self->pieces_of) continue;
+      LS_TRY(add_one(self, d, begins < run->first ? run->first : begins, next < end ? next : end,
+                     error));
     }
   }
   return LS_OK;
@@ -240,4 +259,11 @@ ls_status ls_packing_make_each(ls_arena *arena, const ls_text_part *part, int64_
                                const ls_packing **packing, ls_error *error) {
   packer self = {.arena = arena, .part = part, .seq_len = seq_len, .cut = cut};
   return make(&self, true, true, packing, error);
+}
+
+ls_status ls_packing_make_documents(ls_arena *arena, const ls_text_part *part, int64_t seq_len,
+                                    const ls_packing **packing, ls_error *error) {
+  packer self = {.arena = arena, .part = part, .seq_len = seq_len, .pieces_of = true};
+  LS_ASSERT(seq_len > 1);
+  return make(&self, false, false, packing, error);
 }

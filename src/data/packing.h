@@ -56,4 +56,11 @@ LS_CHECKED ls_status ls_packing_make_each(ls_arena *arena, const ls_text_part *p
                                           int64_t seq_len, bool cut, const ls_packing **packing,
                                           ls_error *error);
 
+/* All documents, or what the part has of its first and its last: of one that is longer than a
+ * sequence pieces, each of which begins with the last token of the one before, so that every token
+ * but the first is asked for once. `seq_len` is 2 or more. */
+LS_CHECKED ls_status ls_packing_make_documents(ls_arena *arena, const ls_text_part *part,
+                                               int64_t seq_len, const ls_packing **packing,
+                                               ls_error *error);
+
 #endif

@@ -197,6 +197,11 @@ ls_status ls_session_check_task(ls_session *session, ls_error *error) {
   ls_run_file *run = session->run;
   LS_TRY(check_masking(session, error));
   LS_TRY(check_no_pairs(run, error));
+  if (run->eval.by_document && (session->config.classes || ls_model_is_encoder(&session->config)))
+    return ls_fail(error, LS_INPUT,
+                   "%s: is no model of the next token; expected one where documents are told one "
+                   "by one (--per-document)",
+                   run->model);
   if (!ls_run_task_prefers(run->task)) return LS_OK;
   const char *task = run->task == LS_RUN_DPO ? "dpo" : "orpo";
   run->dpo.longest = session->config.positions;

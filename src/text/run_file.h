@@ -293,6 +293,7 @@ typedef struct ls_run_eval {
   double min_delta;       /* a loss lower by less is no better one */
   ls_run_globs prompts;   /* texts, or one item that is a file of them, or "none" */
   int64_t max_new_tokens; /* of each */
+  bool by_document;       /* no key: each document is read alone, and its log-probability found */
 } ls_run_eval;
 
 typedef struct ls_run_checkpoint {
