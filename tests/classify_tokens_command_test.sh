@@ -78,6 +78,9 @@ for family in bert roberta distilbert modernbert; do
   run 0 evaluate $family-peft $told data.text=numbers.jsonl --json
   grep -qF '"examples": 160' output || fail "$family: $(cat output)"
 done
+{ cat words.jsonl; echo '{"tokens": ["the"], "ner_tags": [-100]}'; } >one-more.jsonl
+run 0 train model=bert $keys data.text=one-more.jsonl data.validation=0 eval.every=0 train.steps=1 out=runs/one-more
+says "; 160 words have a class; 1 left out, none of whose words has a class"
 run 0 evaluate runs/bert $told
 says ", macro F1 "
 says " of 160 words told right"

@@ -105,8 +105,9 @@ static const char *describe_chats(ls_arena *arena, const ls_dataset *dataset,
     text = ls_arena_printf(arena, "%s; %lld too long, dropped", text, (long long)all.dropped);
   if (all.cut) text = ls_arena_printf(arena, "%s; %lld too long, cut", text, (long long)all.cut);
   if (all.unasked)
-    text = ls_arena_printf(arena, "%s; %lld left out, whose answers were cut off", text,
-                           (long long)all.unasked);
+    text = ls_arena_printf(
+        arena, "%s; %lld left out, %s", text, (long long)all.unasked,
+        classes->each ? "none of whose words has a class" : "whose answers were cut off");
   return text;
 }
 

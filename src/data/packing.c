@@ -13,7 +13,7 @@ typedef struct packer {
   const ls_text_part *part;
   int64_t seq_len;
   bool cut;
-  bool pieces_of;  /* documents, none of which is left out */
+  bool whole;      /* documents, none of which is left out */
   int64_t longest; /* of one document of a pair; 0: there are no pairs */
   ls_packing *made;
   LS_LIST(ls_packed_piece) pieces;
@@ -127,7 +127,7 @@ static ls_status add_pair(packer *self, int64_t d, ls_error *error) {
 
 /* Document `d`, whose tokens are [first, end) of those of a run. */
 static ls_status add_one(packer *self, int64_t d, int64_t first, int64_t end, ls_error *error) {
-  if (self->pieces_of) return add_document(self, first, end - first, error);
+  if (self->whole) return add_document(self, first, end - first, error);
   return self->longest ? add_pair(self, d, error) : add_example(self, first, end - first, error);
 }
 
@@ -144,7 +144,7 @@ static ls_status add_examples(packer *self, ls_error *error) {
       const int64_t begins = corpus->documents[d].first;
       const int64_t next =
           d + 1 < corpus->document_count ? corpus->documents[d + 1].first : corpus->count;
-      if (begins < run->first && !self->pieces_of) continue;
+      if (begins < run->first && !self->whole) continue;
       LS_TRY(add_one(self, d, begins < run->first ? run->first : begins, next < end ? next : end,
                      error));
     }
@@ -263,7 +263,7 @@ ls_status ls_packing_make_each(ls_arena *arena, const ls_text_part *part, int64_
 
 ls_status ls_packing_make_documents(ls_arena *arena, const ls_text_part *part, int64_t seq_len,
                                     const ls_packing **packing, ls_error *error) {
-  packer self = {.arena = arena, .part = part, .seq_len = seq_len, .pieces_of = true};
+  packer self = {.arena = arena, .part = part, .seq_len = seq_len, .whole = true};
   LS_ASSERT(seq_len > 1);
   return make(&self, false, false, packing, error);
 }
