@@ -79,7 +79,8 @@ static void make_pairs(op_case *c) {
   c->kind = kinds[random_below(4)];
   c->attributes.sequence = sequence;
   c->attributes.dpo_beta = 0.3;
-  c->attributes.smoothing = random_below(2) ? 0.1 : 0;
+  c->attributes.scale = random_below(3) ? 0 : 0.7;
+  c->attributes.smoothing = c->attributes.scale == 0 && random_below(2) ? 0.1 : 0;
   const int at = cuda_pair_labels(c->kind);
   c->in[at] = labels, c->in[at + 1] = vector_of(INDEX, tokens);
   c->inputs = at + 2, c->outputs = 1;
@@ -198,7 +199,8 @@ static void test_held_norms(void **state) {
  * say GPUs lack. */
 static void test_ops_without_kernels(void **state) {
   (void)state;
-  static const ls_op_kind without[] = {LS_OP_LINEAR, LS_OP_LINEAR_DX, LS_OP_LINEAR_DW};
+  static const ls_op_kind without[] = {LS_OP_LINEAR, LS_OP_LINEAR_DX, LS_OP_LINEAR_DW,
+                                       LS_OP_LINEAR_BLOCKS, LS_OP_LINEAR_BLOCKS_DX};
   const ls_device_facts facts = cuda_facts();
   for (int k = 0; k < LS_OP_COUNT; k++) {
     bool expected = !facts.lacks.has[k];

@@ -9,7 +9,7 @@
 #include "support/cpu_makers.h"
 #include "support/test_seed.h"
 
-enum { CASES = 60, ALIGNMENT = 256, BYTES = 64 << 20 };
+enum { CASES = 80, ALIGNMENT = 256, BYTES = 96 << 20 };
 
 /* Operands of a call: ours and the reference's, of the same numbers. */
 typedef struct call {
@@ -41,7 +41,8 @@ static void make_call(const op_case *c, const variant *v, const ls_device *devic
     free(data);
   }
   made->ours.accumulate[0] = made->reference.accumulate[0] = v->accumulate;
-  made->ours.workspace_bytes = 0;
+  made->ours.workspace = at;
+  made->ours.workspace_bytes = ls_device_workspace(&device->facts, c->kind, &made->ours);
 }
 
 /* A third input of a product, which the reference adds by itself. */
@@ -71,7 +72,8 @@ static void run_case(const op_case *c, const variant *v, const ls_device *device
   make_call(c, v, device, memory, &made);
   made.ours.queue = queue;
   assert_int_equal(table.kernel[c->kind](&made.reference, &error), LS_OK);
-  if (c->kind == LS_OP_LINEAR && !v->accumulate && random_below(2))
+  const bool makes = c->kind == LS_OP_LINEAR || c->kind == LS_OP_LINEAR_BLOCKS;
+  if (makes && !v->accumulate && random_below(2))
     add_bias(c, v, device, memory + BYTES - ALIGNMENT * 64, &made);
   if (device->kernels[LS_TIER_DEVICE].kernel[c->kind](&made.ours, &error) != LS_OK ||
       device->wait(queue, &error) != LS_OK) {
@@ -117,8 +119,10 @@ static void products_are_the_references(void **state) {
   assert_non_null(memory);
   for (int n = 0; n < CASES; n++) {
     op_case c = {0};
-    if (n % 10 < 8)
+    if (n % 10 < 6)
       make_linear(&c);
+    else if (n % 10 < 8)
+      make_linear_blocks(&c);
     else
       make_odd(&c);
     const variant v = {.dtype = dtypes[n % 3], .threads = 1, .accumulate = random_below(2)};

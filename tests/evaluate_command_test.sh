@@ -44,6 +44,49 @@ says "loss $(printf %.4f "$whole"), perplexity"
 says "tokens at the end left out"
 run 0 evaluate a/checkpoints/step-4 data.text=text.txt train.batch=7 dtype=fp32
 says "sequences of 32"
+
+# Documents one by one: each as it is alone, in pieces where it is longer than a sequence; all of them
+# together have the sum; the same on every layout.
+for words in "one" "two three, and four more words that are longer than a sequence is" "five six" "s"; do
+  echo "{\"text\": \"$words\"}"
+done >documents.jsonl
+run 0 evaluate a data.text=documents.jsonl data.seq_len=16 --per-document --json
+cp output each
+[ "$(wc -l <each)" -eq 4 ] || fail "lines: $(cat each)" # the last document is of one token
+[ "$(sed -n 's/.*"document": \([0-9]*\),.*"tokens": \([0-9]*\).*/\1 \2/p' each | tr '\n' ' ')" = "1 2 2 64 3 7 " ] ||
+  fail "documents: $(cat each)"
+awk -F'[:,}] *' '/"document"/ { sum += $4 * $8; count += $8 } /"documents"/ { d = $2 - sum / count; exit !(d < 1e-6 && d > -1e-6 && $6 == count) }' each ||
+  fail "documents do not add up: $(cat each)"
+sed -n 3p documents.jsonl >alone.jsonl
+run 0 evaluate a data.text=alone.jsonl data.seq_len=16 --per-document --json
+same "$(value loss | head -n 1)" "$(sed -n 's/.*"document": 3, "loss": \([^,]*\),.*/\1/p' each)" "a document alone"
+for layout in "mesh.dp_shard=3 train.batch=3 -n 3" "mesh.dp_shard=2 mesh.tp=2 -n 4" \
+  "mesh.pp=2 mesh.dp_shard=1 train.microbatches=2 -n 2"; do
+  # shellcheck disable=SC2086
+  run 0 evaluate a data.text=documents.jsonl data.seq_len=16 --per-document --json $layout
+  for n in 1 2 3; do
+    same "$(value loss | sed -n ${n}p)" "$(sed -n "s/.*\"document\": $n, \"loss\": \([^,]*\),.*/\1/p" each)" "$layout"
+  done
+done
+printf '{"text": "seventeen letters"}' >letters.jsonl # as without the flag, where it is one sequence
+run 0 evaluate a data.text=letters.jsonl data.seq_len=16 --json
+letters=$(value loss)
+run 0 evaluate a data.text=letters.jsonl data.seq_len=17 --per-document --json
+same "$(value loss | head -n 1)" "$letters" "a document of one sequence"
+run 0 evaluate a data.text=documents.jsonl --per-document
+says "document 2: loss "
+run 0 evaluate a --per-document
+says "document "
+run 2 evaluate a data.text=documents.jsonl --per-document eval.batches=3
+says "eval.batches: found with --per-document"
+run 2 evaluate a data.text=documents.jsonl --per-document mesh.cp=2 -n 2
+says "mesh.cp: found 2 with --per-document"
+run 2 evaluate a data.text=documents.jsonl --per-document experts.exchange=all_to_all
+says "experts.exchange: found all_to_all with --per-document"
+run 2 evaluate a data.text=documents.jsonl --per-document data.seq_len=1
+says "data.seq_len: found 1 with documents one by one"
+run 2 evaluate a data.text=documents.jsonl --per-document task=dpo
+says "task: found a run that is not of the next token with --per-document"
 run 0 evaluate a data.text=text.txt eval.batches=3
 says "; 3 of "
 run 0 evaluate a data.text=text.txt data.documents=masked

@@ -58,8 +58,15 @@ static ls_model_config encoder(ls_arena *arena, int shape) {
   return ls_test_shape_config(arena, &encoders[shape]);
 }
 
+/* Classes of their tokens: without a pooler, but with what ModernBERT has there. */
+static ls_model_config of_tokens(ls_arena *arena, int shape) {
+  ls_model_config config = encoder(arena, shape);
+  ls_model_set_pooling(arena, &config, LS_POOLING_EACH);
+  return config;
+}
+
 static ls_model_config (*const forms[])(ls_arena *arena, int shape) = {config_of, adapted, meant,
-                                                                       encoder};
+                                                                       encoder, of_tokens};
 
 /* By shape. */
 enum { MOST_ROWS = 6, ROWS = 11, FORMS = sizeof forms / sizeof *forms };

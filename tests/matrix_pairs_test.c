@@ -6,7 +6,10 @@
 
 enum { SEQUENCE = 8, SEQUENCES = 12 };
 
-static const ls_model_pairs pairs[] = {{0.3, 0}, {0.3, 0.2}, {0.5, 0}};
+/* By shape; the last are odds ratios, of the first shape again. */
+static const ls_model_pairs pairs[] = {
+    {.beta = 0.3}, {.beta = 0.3, .smoothing = 0.2}, {.beta = 0.5}, {.beta = 0.3, .odds = true}};
+enum { CASES = sizeof pairs / sizeof *pairs };
 
 /* Of the last shape adapters are trained alone. */
 static ls_model_config config_of(ls_arena *arena, int shape) {
@@ -35,13 +38,13 @@ static const ls_layout rows[] = {
     {PIPE(2, "zbh2"), .tp = 2, .microbatches = 4, SP},
 };
 /* The heads of the second shape do not allow tp 3, of the third tp 2. */
-enum { ROWS = sizeof rows / sizeof *rows, RUN = 36, REFUSED = 3 * ROWS - RUN };
+enum { ROWS = sizeof rows / sizeof *rows, RUN = 50, REFUSED = CASES * ROWS - RUN };
 
-static ls_experiment experiment_of(const ls_model_config *config, int shape) {
+static ls_experiment experiment_of(const ls_model_config *config, int which) {
   return (ls_experiment){.config = config,
                          .sequences = SEQUENCES,
                          .sequence = SEQUENCE,
-                         .pairs = pairs[shape % 3],
+                         .pairs = pairs[which],
                          .learning_rate = 1e-2,
                          .seed = 7,
                          .saved = true,
@@ -51,10 +54,11 @@ static ls_experiment experiment_of(const ls_model_config *config, int shape) {
 static void every_layout_equals_one_device(void **state) {
   (void)state;
   ls_test_tally tally = {0};
-  for (int shape = 0; shape < LS_TEST_SHAPES; shape++) {
+  for (int which = 0; which < CASES; which++) {
+    const int shape = which % LS_TEST_SHAPES;
     ls_arena *arena = ls_arena_create();
     const ls_model_config config = config_of(arena, shape);
-    const ls_experiment experiment = experiment_of(&config, shape);
+    const ls_experiment experiment = experiment_of(&config, which);
     ls_test_equal_layouts(&tally, &experiment, rows, ROWS, ls_test_shapes[shape].name);
     ls_arena_destroy(&arena);
   }
@@ -118,6 +122,15 @@ static bool another_pairs_reference(ls_program *program) {
   return program->reference >= 0 && ls_test_of_first_microbatch(program, program->reference);
 }
 
+static bool differences_backward(ls_program *program) { /* in place of odds */
+  ls_instruction *back = ls_test_find(program, LS_OP_PAIR_LOSS_BWD, 0);
+  if (back) back->attributes.scale = 0;
+  return back;
+}
+
+static const ls_test_fault of_odds = {"differences backward", differences_backward, "settings",
+                                      false};
+
 static const ls_test_fault faults[] = {
     {"pairs of other documents", pairs_of_other_documents, "pair_loss", false},
     {"pairs of other lengths", pairs_of_other_lengths, "sequence", false},
@@ -136,6 +149,8 @@ static void the_proof_sees_faults(void **state) {
   const ls_experiment experiment = experiment_of(&config, 0);
   const ls_layout layout = ls_test_layout_of(&rows[10]);
   ls_test_refute(&experiment, &layout, faults, sizeof faults / sizeof *faults);
+  const ls_experiment odds = experiment_of(&config, CASES - 1);
+  ls_test_refute(&odds, &layout, &of_odds, 1);
   ls_arena_destroy(&arena);
 }
 

@@ -80,6 +80,30 @@ run 0 verify $keys mesh.tp=2 -n 2
 run 0 check $keys mesh.pp=2 mesh.dp_shard=2 train.micro_batch=1 -n 4
 says "proved"
 
+# Odds ratios, without a reference: from scratch too, with adapters, the same on layouts and after a stop.
+odds="$keys task=orpo"
+run 0 train $odds out=runs/odds
+says "pairs of answers: 40 examples in "
+says "preferred 100%"
+[ "$(column odds loss | head -n 1)" != "$(column one loss | head -n 1)" ] || fail "the loss is that of dpo"
+awk 'NR == 1 { first = $1 } END { exit !($1 < first) }' <<END || fail "nothing is learned: $(column odds loss)"
+$(column odds loss)
+END
+run 0 train $odds mesh.tp=2 mesh.dp_shard=2 zero=3 -n 4 out=runs/odds-many
+same odds odds-many
+run 0 train $odds train.steps=3 out=runs/odds-part
+run 0 train $odds mesh.pp=2 mesh.dp_shard=1 -n 2 out=runs/odds-part
+says "resuming after step 3"
+same odds odds-part
+run 0 train $odds lora.rank=4 data.validation=0.2 eval.every=4 out=runs/odds-adapters
+says "step 8: validation loss "
+run 0 train $odds model=config.json train.steps=1 out=runs/odds-scratch
+run 0 train $odds orpo.lambda=2 train.steps=1 out=runs/odds-strong
+[ "$(column odds-strong loss)" != "$(column odds loss | head -n 1)" ] || fail "orpo.lambda changes nothing"
+run 0 verify $odds mesh.tp=2 -n 2
+run 0 check $odds mesh.pp=2 mesh.dp_shard=2 train.micro_batch=1 -n 4
+says "proved"
+
 refused() { # WORDS of the message, keys...
   words=$1
   shift
@@ -96,6 +120,11 @@ refused "logits_rows: found 8 with task=dpo" logits_rows=8
 refused "task: answers are preferred beyond what the starting weights make of them" model=config.json
 refused "dpo.beta: found a value without task=dpo" task=next_token dpo.beta=0.2
 refused "dpo.beta" dpo.beta=0
+refused "orpo.lambda: found a value without task=orpo" orpo.lambda=0.2
+refused "dpo.beta: found a value without task=dpo" task=orpo dpo.beta=0.2
+refused "orpo.lambda" task=orpo orpo.lambda=0
+refused "mesh.cp=2 with task=orpo" task=orpo mesh.cp=2 -n 2
+refused "data.loss_on: found all with task=orpo" task=orpo data.loss_on=all
 refused "use seq_len 320 or less" data.seq_len=512
 refused "40 more are too long" data.seq_len=40
 refused "chats.jsonl:1: found no \"chosen\"" data.text=chats.jsonl

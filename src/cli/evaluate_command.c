@@ -15,7 +15,7 @@
 #include "session/agree.h"
 #include "session/fit.h"
 #include "store/adapters.h"
-#include "train/evaluate.h"
+#include "train/evaluate_documents.h"
 #include "train/run_folder.h"
 #include "watch/progress.h"
 
@@ -26,11 +26,14 @@ static const char help[] =
     "at the end is left out and counted. Without data.text a run is evaluated on all of what it\n"
     "keeps for validation. The first word is a run's folder (its newest good checkpoint and its\n"
     "keys are taken), a checkpoint, or a Hugging Face folder. Of a model with a head over classes\n"
-    "(task=classify) loss and accuracy: data.text has texts with their classes.\n\n"
+    "(task=classify) loss, accuracy and macro F1: data.text has texts with their classes.\n\n"
     "  -n DEVICES  devices in all, as of train; any layout gives the same loss\n"
     "  --json      one object: loss, perplexity, tokens, left_out, documents, batches, seconds,\n"
-    "              tokens_per_second; of classes: loss, accuracy, correct, examples, dropped,\n"
-    "              cut, batches, seconds, examples_per_second\n"
+    "              tokens_per_second; of classes: loss, accuracy, macro_f1, correct, examples,\n"
+    "              dropped, cut, batches, seconds, examples_per_second\n"
+    "  --per-document  loss, perplexity and tokens of each document, each read alone; of a longer\n"
+    "              one pieces of data.seq_len. With --json an object a line: document (from 1),\n"
+    "              loss, perplexity, tokens; and the last line of all\n"
     "  --trust     do not look at the checkpoint's checksums\n"
     "  --help      this text\n\n"
     "Memory is that of the weights in dtype and of one micro-batch: no gradient, no optimizer.\n"
@@ -44,7 +47,7 @@ static const char help[] =
 
 typedef struct request {
   const char *devices;
-  bool json, trust;
+  bool json, trust, documents;
   bool whole; /* all of data.text; else what the run keeps for validation */
 } request;
 
@@ -64,6 +67,33 @@ static ls_status cut_sequence(ls_arena *arena, const char *folder, ls_run_file *
   LS_TRY(ls_adapters_read(arena, folder, &config, error));
   if (config.positions > 0 && config.positions < run->data.seq_len)
     run->data.seq_len = config.positions;
+  return LS_OK;
+}
+
+/* Documents one by one: what that asks of the keys. */
+static ls_status read_by_document(const ls_words *words, ls_run_file *run, ls_error *error) {
+  if (run->task != LS_RUN_NEXT_TOKEN)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found a run that is not of the next token with --per-document, which tells "
+                   "the loss of tokens: give task=next_token, or leave the flag out",
+                   ls_run_file_where(run, "task"));
+  if (is_given(words, "eval.batches"))
+    return ls_fail(error, LS_INPUT,
+                   "eval.batches: found with --per-document, which reads every document: leave one "
+                   "of them out");
+  if (run->mesh.cp > 1)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found %lld with --per-document, whose ranks take whole documents: give "
+                   "mesh.cp=1",
+                   ls_run_file_where(run, "mesh.cp"), (long long)run->mesh.cp);
+  if (run->experts.exchange == LS_RUN_EXCHANGE_ALL_TO_ALL || run->experts.bound > 0)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found all_to_all with --per-document, which does not read a batch again "
+                   "whose rows found no slot: give experts.exchange=gather, and no experts.bound",
+                   ls_run_file_where(run, "experts.exchange"));
+  run->eval.by_document = true;
+  run->data.documents = LS_RUN_MASKED;
+  run->logits_rows = 0; /* a document's are summed whole */
   return LS_OK;
 }
 
@@ -92,6 +122,7 @@ static ls_status read_keys(ls_arena *arena, const ls_words *words, request *aske
   LS_TRY(ls_run_file_read(arena, path, keys, count, run, error));
   if (!path && !is_given(words, "data.seq_len")) LS_TRY(cut_sequence(arena, folder, *run, error));
   (*run)->init = LS_RUN_INIT_WEIGHTS;
+  if (asked->documents) LS_TRY(read_by_document(words, *run, error));
   if (!is_given(words, "eval.batches")) (*run)->eval.batches = INT64_MAX;
   asked->whole = !path || is_given(words, "data.text");
   return LS_OK;
@@ -118,7 +149,10 @@ static ls_status open_text(evaluated *self, ls_error *error) {
                                       &self->dataset, error);
   LS_TRY(ls_dataset_open(self->arena, self->run, self->tokenizer, cache, NULL, NULL, &self->dataset,
                          error));
-  if (self->dataset->evaluation.sequences > 0) return LS_OK;
+  if (self->dataset->evaluation.sequences > 0)
+    return self->asked->documents
+               ? ls_dataset_by_document(self->arena, self->run, self->dataset, error)
+               : LS_OK;
   return ls_fail(error, LS_INPUT, "%s: the run keeps nothing for validation: give data.text=GLOB",
                  ls_run_file_where(self->run, "data.validation"));
 }
@@ -164,8 +198,9 @@ static void tell_batch(void *context, int64_t done, int64_t batches) {
 
 /* Tokens at the end of its texts that make no whole sequence, and of chats that are too long. The
  * first of a text is read only. */
-static int64_t left_out(const ls_dataset *dataset) {
+static int64_t left_out(const ls_dataset *dataset, bool by_document) {
   int64_t tokens = 0;
+  if (by_document) return 0;
   for (int m = 0; m < dataset->evaluation.mix_count; m++) {
     const ls_mix *part = &dataset->evaluation.mix[m];
     if (part->packing)
@@ -187,8 +222,9 @@ static void print_classified(const evaluated *self, double seconds) {
   }
   const double rate = (double)found->tokens / seconds;
   if (!self->asked->json) {
-    printf("loss %.4f, accuracy %.2f%%: %lld of %lld texts told right; %.1f a second", found->loss,
-           100 * found->accuracy, (long long)found->correct, (long long)found->tokens, rate);
+    printf("loss %.4f, accuracy %.2f%%, macro F1 %.4f: %lld of %lld %s told right; %.1f a second",
+           found->loss, 100 * found->accuracy, found->macro_f1, (long long)found->correct,
+           (long long)found->tokens, self->run->classes.each ? "words" : "texts", rate);
     if (found->batches < ls_order_batches(&self->dataset->evaluation))
       printf("; %lld of %lld batches", (long long)found->batches,
              (long long)ls_order_batches(&self->dataset->evaluation));
@@ -197,11 +233,11 @@ static void print_classified(const evaluated *self, double seconds) {
     putchar('\n');
     return;
   }
-  json_t *root = json_pack("{s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "loss", found->loss,
-                           "accuracy", found->accuracy, "correct", (json_int_t)found->correct,
-                           "examples", (json_int_t)found->tokens, "dropped", (json_int_t)dropped,
-                           "cut", (json_int_t)cut, "batches", (json_int_t)found->batches, "seconds",
-                           seconds, "examples_per_second", rate);
+  json_t *root = json_pack(
+      "{s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "loss", found->loss, "accuracy",
+      found->accuracy, "macro_f1", found->macro_f1, "correct", (json_int_t)found->correct,
+      "examples", (json_int_t)found->tokens, "dropped", (json_int_t)dropped, "cut", (json_int_t)cut,
+      "batches", (json_int_t)found->batches, "seconds", seconds, "examples_per_second", rate);
   if (root) json_dumpf(root, stdout, 0);
   putchar('\n');
   json_decref(root);
@@ -214,7 +250,7 @@ static void print_found(const evaluated *self, double seconds) {
   }
   const ls_evaluation *found = &self->found;
   const double perplexity = exp(found->loss), rate = (double)found->tokens / seconds;
-  const int64_t rest = left_out(self->dataset);
+  const int64_t rest = left_out(self->dataset, self->asked->documents);
   if (!self->asked->json) {
     printf("loss %.4f, perplexity %.4f; %lld tokens, %.1f a second", found->loss, perplexity,
            (long long)found->tokens, rate);
@@ -234,13 +270,42 @@ static void print_found(const evaluated *self, double seconds) {
   json_decref(root);
 }
 
+static void print_document(const evaluated *self, int64_t number, const ls_document_loss *of) {
+  const double loss = of->sum / (double)of->tokens;
+  if (!self->asked->json) {
+    printf("document %lld: loss %.4f, perplexity %.4f; %lld tokens\n", (long long)number, loss,
+           exp(loss), (long long)of->tokens);
+    return;
+  }
+  json_t *root = json_pack("{s:I, s:f, s:f, s:I}", "document", (json_int_t)number, "loss", loss,
+                           "perplexity", exp(loss), "tokens", (json_int_t)of->tokens);
+  if (root) json_dumpf(root, stdout, 0);
+  putchar('\n');
+  json_decref(root);
+}
+
+/* All documents, and the loss of all of their tokens as without the flag. */
+static ls_status evaluate_each(evaluated *self, const ls_evaluating *told, ls_error *error) {
+  ls_document_losses each;
+  LS_TRY(ls_evaluate_documents(self->arena, self->session, self->dataset, self->world, told, &each,
+                               error));
+  for (int64_t d = 0; d < each.count && ls_world_first_here(self->world) == 0; d++)
+    if (each.items[d].tokens > 0) print_document(self, d + 1, &each.items[d]);
+  self->found = (ls_evaluation){.loss = each.tokens > 0 ? each.sum / (double)each.tokens : NAN,
+                                .tokens = each.tokens,
+                                .batches = each.batches};
+  return LS_OK;
+}
+
 static ls_status evaluate_in_world(evaluated *self, ls_error *error) {
   const bool speaks = ls_world_first_here(self->world) == 0;
   if (speaks) describe(self);
   self->begin_s = ls_now_s();
   const ls_evaluating told = {tell_batch, self};
-  const ls_status status =
-      ls_evaluate_weights(self->session, self->dataset, self->world, &told, &self->found, error);
+  const ls_status status = self->asked->documents
+                               ? evaluate_each(self, &told, error)
+                               : ls_evaluate_weights(self->session, self->dataset, self->world,
+                                                     &told, &self->found, error);
   if (self->progress) ls_progress_end(self->progress);
   LS_TRY(status);
   if (isnan(self->found.loss))
@@ -271,8 +336,10 @@ static ls_status evaluate(ls_arena *arena, const ls_words *words, void *flags, l
 
 int ls_command_evaluate(int count, char **words) {
   request asked = {0};
-  const ls_command_flag flags[] = {
-      {"-n", &asked.devices, NULL}, {"--json", NULL, &asked.json}, {"--trust", NULL, &asked.trust}};
+  const ls_command_flag flags[] = {{"-n", &asked.devices, NULL},
+                                   {"--json", NULL, &asked.json},
+                                   {"--trust", NULL, &asked.trust},
+                                   {"--per-document", NULL, &asked.documents}};
   return ls_command_run(
       &(ls_command){"evaluate", help, true, flags, sizeof flags / sizeof *flags, evaluate, &asked},
       count, words);

@@ -73,9 +73,12 @@ static const char *describe_texts(ls_arena *arena, const ls_run_classes *classes
     ls_quote(shown, classes->names[c], strlen(classes->names[c]));
     names = ls_arena_printf(arena, "%s%s%s", names, c ? ", " : "", shown);
   }
-  return ls_arena_printf(arena, "texts of %lld classes (%s%s): %lld examples in %lld sequences",
-                         (long long)classes->count, names, c < classes->count ? ", ..." : "",
-                         (long long)all->examples, (long long)all->row_count);
+  return ls_arena_printf(
+      arena, "%s of %lld classes (%s%s): %lld examples in %lld sequences%s",
+      classes->each ? "words" : "texts", (long long)classes->count, names,
+      c < classes->count ? ", ..." : "", (long long)all->examples, (long long)all->row_count,
+      classes->each ? ls_arena_printf(arena, "; %lld words have a class", (long long)all->trained)
+                    : "");
 }
 
 /* Also of pairs.
@@ -102,8 +105,9 @@ static const char *describe_chats(ls_arena *arena, const ls_dataset *dataset,
     text = ls_arena_printf(arena, "%s; %lld too long, dropped", text, (long long)all.dropped);
   if (all.cut) text = ls_arena_printf(arena, "%s; %lld too long, cut", text, (long long)all.cut);
   if (all.unasked)
-    text = ls_arena_printf(arena, "%s; %lld left out, whose answers were cut off", text,
-                           (long long)all.unasked);
+    text = ls_arena_printf(
+        arena, "%s; %lld left out, %s", text, (long long)all.unasked,
+        classes->each ? "none of whose words has a class" : "whose answers were cut off");
   return text;
 }
 

@@ -295,8 +295,8 @@ static ls_status open_labelled(opening *self, ls_error *error) {
   const ls_run_file *run = self->run;
   const ls_tokenizer *tokenizer = self->options.tokenizer;
   ls_labelled *labelled = LS_NEW(self->arena, ls_labelled);
-  *labelled = (ls_labelled){tokenizer, run->data.label_key, run->classes.names, run->classes.count,
-                            run->classes.pair_ends};
+  *labelled = (ls_labelled){tokenizer,          run->data.label_key,    run->classes.names,
+                            run->classes.count, run->classes.pair_ends, run->classes.each};
   self->options.labelled = labelled;
   self->dataset->labelled = self->dataset->chats = true;
   if (labelled->count <= tokenizer->vocabulary) return LS_OK;
@@ -309,7 +309,7 @@ static ls_status open_chat(opening *self, ls_error *error) {
   const ls_run_data *data = &self->run->data;
   ls_dataset *made = self->dataset;
   if (self->run->task == LS_RUN_CLASSIFY) return open_labelled(self, error);
-  made->pairs = self->run->task == LS_RUN_DPO;
+  made->pairs = ls_run_task_prefers(self->run->task);
   made->chats = made->pairs || ls_chat_texts_are(self->run);
   if (!made->chats) return LS_OK;
   const ls_chat_options options = {
@@ -338,6 +338,11 @@ static ls_status pack(const opening *self, ls_error *error) {
         continue;
       }
       const bool cut = data->too_long == LS_RUN_TOO_LONG_CUT;
+      if (self->run->classes.each) {
+        LS_TRY(ls_packing_make_each(self->arena, &each->part, data->seq_len, cut, &each->packing,
+                                    error));
+        continue;
+      }
       if (made->labelled) {
         LS_TRY(ls_packing_make_labelled(self->arena, &each->part, data->seq_len, cut,
                                         self->run->classes.first, &each->packing, error));
@@ -414,6 +419,22 @@ static ls_status open_parts(opening *self, ls_error *error) {
   return LS_OK;
 }
 
+ls_status ls_dataset_by_document(ls_arena *arena, const ls_run_file *run, ls_dataset *dataset,
+                                 ls_error *error) {
+  ls_order *order = &dataset->evaluation;
+  if (run->data.seq_len < 2)
+    return ls_fail(error, LS_INPUT, "%s: found 1 with documents one by one; expected 2 or more",
+                   ls_run_file_where(run, "data.seq_len"));
+  for (int m = 0; m < order->mix_count; m++)
+    if (order->mix[m].part.corpus)
+      LS_TRY(ls_packing_make_documents(arena, &order->mix[m].part, run->data.seq_len,
+                                       &order->mix[m].packing, error));
+  LS_TRY(ls_order_prepare(order, error));
+  if (order->sequences > 0) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s: found no document of two tokens or more",
+                 ls_run_file_where(run, "data.text"));
+}
+
 static ls_status open_evaluation(opening *self, ls_error *error) {
   ls_dataset *made = self->dataset;
   LS_TRY(open_chat(self, error));
@@ -424,6 +445,8 @@ static ls_status open_evaluation(opening *self, ls_error *error) {
   for (int t = 0; t < made->text_count; t++)
     ls_text_part_whole(self->arena, &made->texts[t], &made->evaluation.mix[t].part);
   made->evaluation_tokens = tokens_of(&made->evaluation);
+  if (self->run->eval.by_document)
+    return ls_dataset_by_document(self->arena, self->run, made, error);
   if (made->chats) LS_TRY(pack(self, error));
   LS_TRY(ls_order_prepare(&made->evaluation, error));
   make_fingerprint(made);

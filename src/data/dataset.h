@@ -50,6 +50,11 @@ LS_CHECKED ls_status ls_dataset_open_evaluation(ls_arena *arena, const ls_run_fi
                                                 ls_corpus_progress *progress, void *context,
                                                 ls_dataset **dataset, ls_error *error);
 
+/* The evaluation part as whole documents (ls_packing_make_documents), for run->eval.by_document.
+ * LS_INPUT: data.seq_len is 1, or no document has two tokens. */
+LS_CHECKED ls_status ls_dataset_by_document(ls_arena *arena, const ls_run_file *run,
+                                            ls_dataset *dataset, ls_error *error);
+
 void ls_dataset_close(ls_dataset *dataset);
 
 #endif

@@ -30,7 +30,18 @@ static const char *name_of(const json_t *label) {
   return json_string_value(label);
 }
 
-static ls_status find_label(const json_t *json, const char *key, const json_t **label,
+static ls_status check_label(const char *key, const json_t *label, ls_error *error) {
+  const char *name = name_of(label);
+  if (json_is_string(label) && (!*name || strlen(name) != json_string_length(label)))
+    return ls_fail(error, LS_INPUT, "\"%s\": found %s; expected the name of a class", key,
+                   *name ? "a NUL in a text" : "an empty text");
+  if (name || json_is_integer(label)) return LS_OK;
+  return ls_fail(error, LS_INPUT, "\"%s\": found %s; expected the name or the number of a class",
+                 key, kind_of(label));
+}
+
+/* The label under the key, or `each`: the list of them. */
+static ls_status find_label(const json_t *json, const char *key, bool each, const json_t **label,
                             ls_error *error) {
   if (!json_is_object(json))
     return ls_fail(error, LS_INPUT, "found %s; expected an object with a text and its \"%s\"",
@@ -40,18 +51,21 @@ static ls_status find_label(const json_t *json, const char *key, const json_t **
     return ls_fail(error, LS_INPUT,
                    "found no key \"%s\"; expected a class there; data.label_key names another key",
                    key);
+  if (each && json_is_array(*label)) return LS_OK;
+  if (each)
+    return ls_fail(error, LS_INPUT,
+                   "\"%s\": found one class; expected a list, of a class for each word", key);
   if (json_is_array(*label))
     return ls_fail(error, LS_INPUT,
                    "\"%s\": found a list; expected one class: several labels of a text are not "
-                   "built",
+                   "built, and those of its words are of classes.pooling=tokens",
                    key);
-  const char *name = name_of(*label);
-  if (json_is_string(*label) && (!*name || strlen(name) != json_string_length(*label)))
-    return ls_fail(error, LS_INPUT, "\"%s\": found %s; expected the name of a class", key,
-                   *name ? "a NUL in a text" : "an empty text");
-  if (name || json_is_integer(*label)) return LS_OK;
-  return ls_fail(error, LS_INPUT, "\"%s\": found %s; expected the name or the number of a class",
-                 key, kind_of(*label));
+  return check_label(key, *label, error);
+}
+
+/* Whether a word has no class: null, or below 0, as -100 is. */
+static bool is_no_class(const json_t *label) {
+  return json_is_null(label) || (json_is_integer(label) && json_integer_value(label) < 0);
 }
 
 /* "neg, neu, pos": as many as there is room for. */
@@ -72,11 +86,9 @@ static void list_names(const ls_labelled *labelled, char *text, size_t bytes) {
   }
 }
 
-ls_status ls_labelled_class(const ls_labelled *labelled, const json_t *json, int32_t *number,
+static ls_status find_class(const ls_labelled *labelled, const json_t *label, int32_t *number,
                             ls_error *error) {
-  const json_t *label;
   char names[200], shown[LS_QUOTE_BYTES];
-  LS_TRY(find_label(json, labelled->label_key, &label, error));
   const char *name = name_of(label);
   const json_int_t given = json_integer_value(label);
   if (!name && given >= 0 && given < labelled->count) {
@@ -97,8 +109,15 @@ ls_status ls_labelled_class(const ls_labelled *labelled, const json_t *json, int
                  labelled->label_key, (long long)given, (long long)labelled->count - 1, names);
 }
 
+ls_status ls_labelled_class(const ls_labelled *labelled, const json_t *json, int32_t *number,
+                            ls_error *error) {
+  const json_t *label;
+  LS_TRY(find_label(json, labelled->label_key, false, &label, error));
+  return find_class(labelled, label, number, error);
+}
+
 uint64_t ls_labelled_fingerprint(const ls_labelled *labelled) {
-  uint64_t hash = ls_random_stream("texts with classes");
+  uint64_t hash = ls_random_stream(labelled->each ? "words with classes" : "texts with classes");
   hash = ls_fingerprint_bytes(hash, labelled->label_key, strlen(labelled->label_key));
   if (labelled->pair_ends)
     hash = ls_fingerprint_bytes(hash, &labelled->pair_ends, sizeof labelled->pair_ends);
@@ -128,8 +147,85 @@ static bool has_pair(const json_t *json) {
   return pair && !json_is_null(pair);
 }
 
+/* Where the ids of words go, and what is needed for it. */
+typedef struct word_list {
+  const ls_labelled *labelled;
+  ls_arena *arena;
+  ls_ids ids, marks;
+} word_list;
+
+/* A word's ids, and a mark for each: the word's class, and for the others none. A word behind
+ * others is what it is behind a blank. */
+static ls_status append_word(word_list *list, const json_t *word, const json_t *label, bool behind,
+                             ls_error *error) {
+  const int64_t before = list->ids.count, bytes = (int64_t)json_string_length(word);
+  int32_t number = -1;
+  if (!json_is_string(word) || bytes == 0)
+    return ls_fail(error, LS_INPUT, "found %s among the words; expected texts that are not empty",
+                   json_is_string(word) ? "an empty text" : kind_of(word));
+  if (!is_no_class(label)) {
+    LS_TRY(check_label(list->labelled->label_key, label, error));
+    LS_TRY(find_class(list->labelled, label, &number, error));
+  }
+  char *text = LS_NEW_ARRAY(list->arena, char, bytes + 1);
+  text[0] = ' ';
+  memcpy(text + 1, json_string_value(word), (size_t)bytes);
+  const unsigned flags = LS_TOKENS_MORE | (behind ? LS_TOKENS_CONTINUE : 0);
+  LS_TRY(ls_tokenizer_append(list->labelled->tokenizer, text + !behind, bytes + behind, flags,
+                             &list->ids, error));
+  for (int64_t i = before; i < list->ids.count; i++)
+    ls_ids_push(&list->marks, i == before && number >= 0 ? 2 * number + 1 : 0);
+  return LS_OK;
+}
+
+static ls_status find_words(const ls_labelled *labelled, const json_t *json, const char *text_key,
+                            const json_t **words, const json_t **labels, ls_error *error) {
+  LS_TRY(find_label(json, labelled->label_key, true, labels, error));
+  *words = json_object_get(json, text_key);
+  if (!json_is_array(*words) || json_array_size(*words) == 0)
+    return ls_fail(error, LS_INPUT,
+                   "found %s \"%s\"; expected a list of words there, each with a class: "
+                   "data.text_key names another key",
+                   *words ? "no words under" : "no key", text_key);
+  if (json_array_size(*words) == json_array_size(*labels)) return LS_OK;
+  return ls_fail(error, LS_INPUT, "\"%s\": found %zu classes of %zu words; expected one for each",
+                 labelled->label_key, json_array_size(*labels), json_array_size(*words));
+}
+
+/* What the tokenizer puts before a text, or behind it. */
+static ls_status append_edge(word_list *list, unsigned flags, ls_error *error) {
+  LS_TRY(ls_tokenizer_append(list->labelled->tokenizer, "", 0, LS_TOKENS_SPECIAL | flags,
+                             &list->ids, error));
+  while (list->marks.count < list->ids.count) ls_ids_push(&list->marks, 0);
+  return LS_OK;
+}
+
+static ls_status append_words(word_list *list, const json_t *words, const json_t *labels,
+                              ls_error *error) {
+  LS_TRY(append_edge(list, LS_TOKENS_MORE, error));
+  for (size_t w = 0; w < json_array_size(words); w++)
+    LS_TRY(append_word(list, json_array_get(words, w), json_array_get(labels, w), w > 0, error));
+  return append_edge(list, LS_TOKENS_CONTINUE, error);
+}
+
+static ls_status encode_words(const ls_labelled *labelled, const json_t *json, const char *text_key,
+                              ls_ids *marked, ls_error *error) {
+  const json_t *words, *labels;
+  LS_TRY(find_words(labelled, json, text_key, &words, &labels, error));
+  word_list list = {.labelled = labelled, .arena = ls_arena_create()};
+  const ls_status status = append_words(&list, words, labels, error);
+  const int64_t count = status == LS_OK ? list.ids.count : 0;
+  for (int64_t i = 0; i < count; i++) ls_ids_push(marked, 2 * list.ids.items[i]);
+  for (int64_t i = 0; i < count; i++) ls_ids_push(marked, list.marks.items[i]);
+  ls_ids_free(&list.ids);
+  ls_ids_free(&list.marks);
+  ls_arena_destroy(&list.arena);
+  return status;
+}
+
 ls_status ls_labelled_encode(const ls_labelled *labelled, const json_t *json, const char *text_key,
                              ls_ids *marked, ls_error *error) {
+  if (labelled->each) return encode_words(labelled, json, text_key, marked, error);
   const int64_t before = marked->count;
   int32_t number;
   LS_TRY(ls_labelled_class(labelled, json, &number, error));
@@ -158,10 +254,8 @@ typedef struct survey {
   int64_t largest; /* of the numbers; -1: there are none */
 } survey;
 
-static ls_status add_label(survey *self, const json_t *json, ls_error *error) {
+static ls_status add_label(survey *self, const json_t *label, ls_error *error) {
   const char *key = self->run->data.label_key;
-  const json_t *label;
-  LS_TRY(find_label(json, key, &label, error));
   const char *name = name_of(label);
   const json_int_t number = json_integer_value(label);
   if (name ? self->largest >= 0 : json_object_size(self->names) > 0)
@@ -179,6 +273,21 @@ static ls_status add_label(survey *self, const json_t *json, ls_error *error) {
                  LS_MOST_CLASSES);
 }
 
+static ls_status add_labels(survey *self, const json_t *json, ls_error *error) {
+  const char *key = self->run->data.label_key;
+  const bool each = self->run->classes.pooling == LS_RUN_POOLING_TOKENS;
+  const json_t *label;
+  LS_TRY(find_label(json, key, each, &label, error));
+  if (!each) return add_label(self, label, error);
+  for (size_t l = 0; l < json_array_size(label); l++) {
+    const json_t *one = json_array_get(label, l);
+    if (is_no_class(one)) continue;
+    LS_TRY(check_label(key, one, error));
+    LS_TRY(add_label(self, one, error));
+  }
+  return LS_OK;
+}
+
 static ls_status survey_block(survey *self, const ls_text_block *block, ls_error *error) {
   char where[512];
   json_t *root;
@@ -192,7 +301,7 @@ static ls_status survey_block(survey *self, const ls_text_block *block, ls_error
     return ls_fail(error, LS_INPUT, "%s: a line of more than %d bytes; expected shorter ones",
                    where, LS_LINE_BYTES);
   LS_TRY(ls_json_parse(where, block->text, (size_t)block->bytes, LS_JSON_LAST_KEY, &root, error));
-  const ls_status status = add_label(self, root, error);
+  const ls_status status = add_labels(self, root, error);
   json_decref(root);
   return status == LS_OK ? LS_OK : ls_error_prefix(error, "%s", where);
 }

@@ -1,11 +1,14 @@
 /* Texts with a class each, as marked ids: those of the text, and behind them its class, which alone
  * is trained. The class is no token: whoever reads a document takes it off (ls_packing_labelled).
+ * Or lists of words with a class each: as many marks as ids lie behind these then, the class of a
+ * word at the place of its first id, and nothing that is trained at others (ls_packing_make_each).
  *
  *   ls_labelled labelled = {.tokenizer = tokenizer, .label_key = "label", .names = names, ...};
  *   LS_TRY(ls_labelled_encode(&labelled, json, "text", &ids, error));
  *
  * {"text": "...", "label": "good"}, or the class's number; a "text_pair" behind the text follows as
- * a text of its own, or behind so many of the text's end tokens. Thread-safe: no state. */
+ * a text of its own, or behind so many of the text's end tokens. Of words {"text": ["...", "..."],
+ * "label": ["good", null]}, where null or a number below 0 is no class. Thread-safe: no state. */
 #ifndef LS_DATA_LABELLED_H
 #define LS_DATA_LABELLED_H
 
@@ -21,6 +24,7 @@ typedef struct ls_labelled {
   const char *const *names; /* [count] of the classes */
   int64_t count;
   int pair_ends; /* end tokens between two texts; 0: the second begins as it does alone */
+  bool each;     /* words have classes */
 } ls_labelled;
 
 /* Of all that decides which ids there are, beside the tokenizer. */
@@ -36,9 +40,10 @@ LS_CHECKED ls_status ls_labelled_class(const ls_labelled *labelled, const json_t
 LS_CHECKED ls_status ls_labelled_encode(const ls_labelled *labelled, const json_t *json,
                                         const char *text_key, ls_ids *marked, ls_error *error);
 
-/* The classes that the labels of data.text name: names sorted by their bytes, or, of labels that
- * are whole numbers from 0 on, "LABEL_0" and so on up to the largest. LS_INPUT, with file and line:
- * both kinds, none, or fewer than two classes. In the arena. */
+/* The classes that the labels of data.text name (with classes.pooling=tokens those of words): names
+ * sorted by their bytes, or, of labels that are whole numbers from 0 on, "LABEL_0" and so on up to
+ * the largest. LS_INPUT, with file and line: both kinds, none, or fewer than two classes. In the
+ * arena. */
 LS_CHECKED ls_status ls_labelled_find_classes(ls_arena *arena, const ls_run_file *run,
                                               const char *const **names, int64_t *count,
                                               ls_error *error);

@@ -75,6 +75,63 @@ static void a_class_lies_at_its_texts_last_token(void **state) {
   ls_dataset_close(dataset);
 }
 
+static ls_status open_words(const char *lines, const char *keys, ls_dataset **dataset) {
+  static const char *const names[] = {"bad", "fair", "good"};
+  const char *path = file("words.jsonl", lines);
+  ls_run_file *run = run_of(ls_arena_printf(arena, "text: %s, %s", path, keys));
+  run->classes = (ls_run_classes){.names = names, .count = 3, .each = true};
+  return ls_dataset_open(arena, run, ls_tokenizer_bytes(), in_folder("cache"), NULL, NULL, dataset,
+                         &error);
+}
+
+/* At its first id, which behind others is that of the blank before it. */
+static void a_words_class_lies_at_its_first_token(void **state) {
+  (void)state;
+  ls_dataset *dataset;
+  char text[3][64];
+  static const char lines[] =
+      "{\"text\": [\"ab\", \"c\", \"def\"], \"label\": [\"good\", null, 0]}\n"
+      "{\"text\": [\"gh\"], \"label\": [-100]}\n"
+      "{\"text\": [\"ij\", \"kl\"], \"label\": [-100, \"fair\"]}\n";
+  if (open_words(lines, "seq_len: 16", &dataset) != LS_OK) fail_msg("%s", error.text);
+  row_text(&dataset->training, 0, text);
+  assert_string_equal(text[0], "ab c defij kl___");
+  assert_string_equal(text[1], "2...0.....1.....");
+  assert_string_equal(text[2], "0123456701234012");
+  assert_int_equal(packing_of(dataset)->trained, 3);
+  assert_int_equal(packing_of(dataset)->unasked, 1);
+  ls_dataset_close(dataset);
+  if (open_words(lines, "seq_len: 4, too_long: cut", &dataset) != LS_OK) fail_msg("%s", error.text);
+  assert_int_equal(packing_of(dataset)->cut, 2); /* of the third its only class is kept */
+  assert_int_equal(packing_of(dataset)->trained, 2);
+  ls_dataset_close(dataset);
+}
+
+static void words_that_are_wrong_are_refused(void **state) {
+  (void)state;
+  static const struct {
+    const char *line, *says;
+  } cases[] = {
+      {"{\"text\": \"ab\", \"label\": [0]}", "found no words under \"text\"; expected a list"},
+      {"{\"label\": [0]}", "found no key \"text\"; expected a list of words"},
+      {"{\"text\": [], \"label\": []}", "expected a list of words"},
+      {"{\"text\": [\"ab\"], \"label\": 0}", "found one class; expected a list"},
+      {"{\"text\": [\"ab\"]}", "found no key \"label\""},
+      {"{\"text\": [\"a\", \"b\"], \"label\": [0]}", "found 1 classes of 2 words"},
+      {"{\"text\": [\"a\", \"\"], \"label\": [0, 1]}", "found an empty text among the words"},
+      {"{\"text\": [\"a\", 3], \"label\": [0, 1]}", "found something else among the words"},
+      {"{\"text\": [\"a\"], \"label\": [3]}", "found 3; expected a class from 0 to 2"},
+      {"{\"text\": [\"a\"], \"label\": [\"worse\"]}", "found worse; expected one of the classes"},
+      {"{\"text\": [\"a\"], \"label\": [[0]]}", "found a list; expected the name or the number"},
+  };
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    ls_dataset *dataset;
+    assert_int_equal(open_words(cases[c].line, "seq_len: 16", &dataset), LS_INPUT);
+    if (!strstr(error.text, cases[c].says) || !strstr(error.text, "words.jsonl:1: "))
+      fail_msg("case %zu: %s", c, error.text);
+  }
+}
+
 static void long_texts_are_dropped_or_cut(void **state) {
   (void)state;
   ls_dataset *dataset;
@@ -247,6 +304,8 @@ static void what_is_wrong_is_named(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(a_class_lies_at_its_texts_last_token, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(a_words_class_lies_at_its_first_token, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(words_that_are_wrong_are_refused, set_up, tear_down),
       cmocka_unit_test_setup_teardown(long_texts_are_dropped_or_cut, set_up, tear_down),
       cmocka_unit_test_setup_teardown(other_classes_are_other_data, set_up, tear_down),
       cmocka_unit_test_setup_teardown(pairs_are_as_encoders_have_them, set_up, tear_down),

@@ -179,9 +179,10 @@ static ls_status fill_packed(const ls_order *order, const ls_mix *mix, int64_t s
     const int64_t own = piece->chosen ? piece->chosen : piece->count;
     LS_TRY(fill_document(order, corpus, piece->first, own, reference, at, row, error));
     fill_types(order, own, at, row);
-    const int64_t asked = at + (packing->first ? 0 : own - 1);
+    const int64_t asked = at + (packing->first || packing->each ? 0 : own - 1);
     if (piece->label)
-      LS_TRY(ls_corpus_copy_labels(corpus, piece->label, 1, row->labels + asked, error));
+      LS_TRY(ls_corpus_copy_labels(corpus, piece->label, packing->each ? own : 1,
+                                   row->labels + asked, error));
     if (piece->chosen)
       LS_TRY(fill_document(order, corpus, piece->first + own, piece->count - own,
                            reference ? reference + 1 : NULL, at + own, row, error));

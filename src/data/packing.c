@@ -13,6 +13,7 @@ typedef struct packer {
   const ls_text_part *part;
   int64_t seq_len;
   bool cut;
+  bool whole;      /* documents, none of which is left out */
   int64_t longest; /* of one document of a pair; 0: there are no pairs */
   ls_packing *made;
   LS_LIST(ls_packed_piece) pieces;
@@ -46,25 +47,30 @@ static void add_piece(packer *self, const ls_packed_piece *piece, int64_t traine
   made->trained += trained;
 }
 
-/* A text of `count` tokens with its class behind them. */
-static void add_labelled(packer *self, int64_t first, int64_t count) {
+/* A text of `count` tokens with its class behind them, or of each token one. */
+static ls_status add_labelled(packer *self, int64_t first, int64_t count, ls_error *error) {
   const bool too_long = count > self->seq_len;
   LS_ASSERT(count > 0);
   if (too_long && !self->cut) {
     self->made->dropped++;
-    return;
+    return LS_OK;
   }
   const int64_t kept = too_long ? self->seq_len : count;
+  int64_t trained = 1;
+  /* The first that is counted has nothing before it, as if it were asked for what follows. */
+  if (self->made->each) LS_TRY(count_trained(self, first + count - 1, kept + 1, &trained, error));
+  if (trained == 0) {
+    self->made->unasked++;
+    return LS_OK;
+  }
   self->made->cut += too_long;
-  add_piece(self, &(ls_packed_piece){first, (int32_t)kept, 0, first + count}, 1);
+  add_piece(self, &(ls_packed_piece){first, (int32_t)kept, 0, first + count}, trained);
+  return LS_OK;
 }
 
 static ls_status add_example(packer *self, int64_t first, int64_t count, ls_error *error) {
   ls_packing *made = self->made;
-  if (made->labelled) {
-    add_labelled(self, first, count - 1);
-    return LS_OK;
-  }
+  if (made->labelled) return add_labelled(self, first, made->each ? count / 2 : count - 1, error);
   const bool too_long = count > self->seq_len;
   int64_t trained;
   if (too_long && !self->cut) {
@@ -79,6 +85,17 @@ static ls_status add_example(packer *self, int64_t first, int64_t count, ls_erro
   }
   add_piece(self, &(ls_packed_piece){first, (int32_t)count, 0, 0}, trained);
   made->cut += too_long;
+  return LS_OK;
+}
+
+/* Each piece is asked for what follows its tokens but the last. */
+static ls_status add_document(packer *self, int64_t first, int64_t count, ls_error *error) {
+  for (int64_t at = 0; at + 1 < count; at += self->seq_len - 1) {
+    const int64_t left = count - at, own = left < self->seq_len ? left : self->seq_len;
+    int64_t trained;
+    LS_TRY(count_trained(self, first + at, own, &trained, error));
+    if (trained > 0) add_piece(self, &(ls_packed_piece){first + at, (int32_t)own, 0, 0}, trained);
+  }
   return LS_OK;
 }
 
@@ -108,7 +125,14 @@ static ls_status add_pair(packer *self, int64_t d, ls_error *error) {
   return LS_OK;
 }
 
-/* The documents of a part, which are whole ones. */
+/* Document `d`, whose tokens are [first, end) of those of a run. */
+static ls_status add_one(packer *self, int64_t d, int64_t first, int64_t end, ls_error *error) {
+  if (self->whole) return add_document(self, first, end - first, error);
+  return self->longest ? add_pair(self, d, error) : add_example(self, first, end - first, error);
+}
+
+/* The documents of a part, which are whole ones; in pieces, what a part has of its first and last
+ * too. */
 static ls_status add_examples(packer *self, ls_error *error) {
   const ls_corpus *corpus = self->part->corpus;
   const int64_t step = self->longest ? 2 : 1;
@@ -117,12 +141,12 @@ static ls_status add_examples(packer *self, ls_error *error) {
     const int64_t end = run->first + (run[1].place - run->place);
     for (int64_t d = ls_corpus_document(corpus, run->first);
          d < corpus->document_count && corpus->documents[d].first < end; d += step) {
-      const int64_t first = corpus->documents[d].first;
+      const int64_t begins = corpus->documents[d].first;
       const int64_t next =
           d + 1 < corpus->document_count ? corpus->documents[d + 1].first : corpus->count;
-      if (first < run->first) continue;
-      LS_TRY(self->longest ? add_pair(self, d, error)
-                           : add_example(self, first, next - first, error));
+      if (begins < run->first && !self->whole) continue;
+      LS_TRY(add_one(self, d, begins < run->first ? run->first : begins, next < end ? next : end,
+                     error));
     }
   }
   return LS_OK;
@@ -197,9 +221,11 @@ static void list_rows(packer *self) {
   self->made->row_count = self->bin_count;
 }
 
-static ls_status make(packer *self, bool labelled, const ls_packing **packing, ls_error *error) {
+static ls_status make(packer *self, bool labelled, bool each, const ls_packing **packing,
+                      ls_error *error) {
   self->made = LS_NEW(self->arena, ls_packing);
   self->made->labelled = labelled;
+  self->made->each = each;
   LS_TRY(add_examples(self, error));
   fill_bins(self);
   list_rows(self);
@@ -210,21 +236,34 @@ static ls_status make(packer *self, bool labelled, const ls_packing **packing, l
 ls_status ls_packing_make(ls_arena *arena, const ls_text_part *part, int64_t seq_len, bool cut,
                           const ls_packing **packing, ls_error *error) {
   packer self = {.arena = arena, .part = part, .seq_len = seq_len, .cut = cut};
-  return make(&self, false, packing, error);
+  return make(&self, false, false, packing, error);
 }
 
 ls_status ls_packing_make_pairs(ls_arena *arena, const ls_text_part *part, int64_t seq_len,
                                 int64_t longest, const ls_packing **packing, ls_error *error) {
   packer self = {.arena = arena, .part = part, .seq_len = seq_len, .longest = longest};
   LS_ASSERT(longest > 0);
-  return make(&self, false, packing, error);
+  return make(&self, false, false, packing, error);
 }
 
 ls_status ls_packing_make_labelled(ls_arena *arena, const ls_text_part *part, int64_t seq_len,
                                    bool cut, bool first, const ls_packing **packing,
                                    ls_error *error) {
   packer self = {.arena = arena, .part = part, .seq_len = seq_len, .cut = cut};
-  LS_TRY(make(&self, true, packing, error));
+  LS_TRY(make(&self, true, false, packing, error));
   self.made->first = first;
   return LS_OK;
+}
+
+ls_status ls_packing_make_each(ls_arena *arena, const ls_text_part *part, int64_t seq_len, bool cut,
+                               const ls_packing **packing, ls_error *error) {
+  packer self = {.arena = arena, .part = part, .seq_len = seq_len, .cut = cut};
+  return make(&self, true, true, packing, error);
+}
+
+ls_status ls_packing_make_documents(ls_arena *arena, const ls_text_part *part, int64_t seq_len,
+                                    const ls_packing **packing, ls_error *error) {
+  packer self = {.arena = arena, .part = part, .seq_len = seq_len, .whole = true};
+  LS_ASSERT(seq_len > 1);
+  return make(&self, false, false, packing, error);
 }

@@ -16,7 +16,7 @@ typedef struct ls_packed_piece {
   int64_t first;
   int32_t count;
   int32_t chosen; /* of a pair the tokens of the first of its two documents; 0: one document */
-  int64_t label;  /* the corpus' token that is the text's class, asked at its last; 0: none is */
+  int64_t label;  /* the corpus' token that is the text's class, or the first token's; 0: none is */
 } ls_packed_piece;
 
 typedef struct ls_packing {
@@ -28,6 +28,7 @@ typedef struct ls_packing {
   int64_t dropped, cut; /* too long */
   bool labelled;        /* texts with a class */
   bool first;           /* which is asked of their first token, not the last */
+  bool each;            /* or of each token one */
   int64_t unasked;      /* left out: what is trained of them was cut off */
 } ls_packing;
 
@@ -48,5 +49,18 @@ LS_CHECKED ls_status ls_packing_make_pairs(ls_arena *arena, const ls_text_part *
 LS_CHECKED ls_status ls_packing_make_labelled(ls_arena *arena, const ls_text_part *part,
                                               int64_t seq_len, bool cut, bool first,
                                               const ls_packing **packing, ls_error *error);
+
+/* The same of texts whose words have classes: marks lie behind each document's ids, as many. A text
+ * none of whose words has a class is left out. */
+LS_CHECKED ls_status ls_packing_make_each(ls_arena *arena, const ls_text_part *part,
+                                          int64_t seq_len, bool cut, const ls_packing **packing,
+                                          ls_error *error);
+
+/* All documents, or what the part has of its first and its last: of one that is longer than a
+ * sequence pieces, each of which begins with the last token of the one before, so that every token
+ * but the first is asked for once. `seq_len` is 2 or more. */
+LS_CHECKED ls_status ls_packing_make_documents(ls_arena *arena, const ls_text_part *part,
+                                               int64_t seq_len, const ls_packing **packing,
+                                               ls_error *error);
 
 #endif

@@ -24,6 +24,11 @@ static void test_linear(void **state) {
   run_made(make_linear, 16);
 }
 
+static void test_linear_blocks(void **state) {
+  (void)state;
+  run_made(make_linear_blocks, 32);
+}
+
 /* The three products of a weight [m, k] and n rows: in 16 bits and in fp32, by one thread and by
  * several, and in exact parts. */
 static void products_of(int64_t n, int64_t m, int64_t k) {
@@ -303,6 +308,7 @@ int main(void) {
                 ls_cpu_facts()->effective, ls_cpu_facts()->set);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_linear),
+      cmocka_unit_test(test_linear_blocks),
       cmocka_unit_test(test_linear_ranges),
       cmocka_unit_test(test_linear_divided),
       cmocka_unit_test(test_linear_few_rows),

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/blocks.h"
 #include "base/random.h"
 #include "device/kernel.h"
 #include "graph/graph.h"
@@ -51,6 +52,7 @@ static int64_t label_size(const subject *s, char label) {
     case 'x': return draw(s, 'x', 3, 5);
     case 'j': return draw(s, 'j', 1, 3);
     case 'o': return label_size(s, 'n') * label_size(s, 'j');
+    case 'q': return LS_BLOCK_WEIGHTS * draw(s, 'q', 1, 2);
     default: return draw(s, label, 4, 9);
   }
 }
@@ -106,8 +108,12 @@ static ls_tensor_id make_input(subject *s, int input, const ls_operand_labels *l
     ls_graph_tensor(s->graph, made)->dims[1] = dims[1];
     return made;
   }
-  if (!ls_op_gives_gradient(s->kind, input))
-    return ls_graph_state(s->graph, name, dims[0], dims[1]);
+  if (!ls_op_gives_gradient(s->kind, input)) {
+    const ls_tensor_id given = ls_graph_state(s->graph, name, dims[0], dims[1]);
+    if (ls_op_reads_blocks(ls_op_row(s->kind), input))
+      ls_graph_tensor(s->graph, given)->precision = LS_BLOCKS_NF4;
+    return given;
+  }
   ls_tensor_id made = parameter(s, name, dims[0], dims[1]);
   if (!ls_label_has_tokens(labels->dim[0][0]) || labels->ndim < 2) return made;
   return ls_graph_embedding(s->graph, made, ls_graph_input(s->graph, "rows", dims[0]), 0);
@@ -167,11 +173,13 @@ static void make_preferences(subject *s) {
   s->graph->sequence = draw(s, 'T', 1, 5);
   s->graph->labels = ls_graph_input(s->graph, "labels", tokens);
   s->graph->positions = ls_graph_input(s->graph, "positions", tokens);
-  ls_graph_preferences(
-      s->graph,
+  const ls_tensor_id logits =
       ls_graph_embedding(s->graph, parameter(s, "logits", tokens, label_size(s, 'v')),
-                         ls_graph_input(s->graph, "rows", tokens), 0),
-      0.7, s->seed % 2 ? 0.1 : 0);
+                         ls_graph_input(s->graph, "rows", tokens), 0);
+  if (s->seed % 3 == 0)
+    ls_graph_odds(s->graph, logits, 0.7);
+  else
+    ls_graph_preferences(s->graph, logits, 0.7, s->seed % 2 ? 0.1 : 0);
   *LS_APPEND(s->arena, &s->roots) = (ls_root){s->graph->loss, s->graph->loss_scale};
 }
 
@@ -240,6 +248,19 @@ static double value_of(const subject *s, const ls_tensor *tensor, int t, int64_t
   return sums && strcmp(tensor->name, "input 2") == 0 ? value + 2 : value; /* positive */
 }
 
+static void fill_blocks(const subject *s, const ls_tensor *tensor, int t, ls_view *view) {
+  const int64_t elements = ls_tensor_elements(tensor);
+  ls_nf4_block *blocks = LS_NEW_ARRAY(s->arena, ls_nf4_block, elements);
+  for (int64_t b = 0; b < elements; b++) {
+    float weights[LS_BLOCK_WEIGHTS];
+    for (int i = 0; i < LS_BLOCK_WEIGHTS; i++)
+      weights[i] = (float)value_of(s, tensor, t, b * LS_BLOCK_WEIGHTS + i);
+    ls_blocks_quantise(LS_NF4, weights, 1, &blocks[b]);
+  }
+  view->dtype = LS_NF4;
+  view->data = blocks;
+}
+
 static void make_views(subject *s) {
   s->views = LS_NEW_ARRAY(s->arena, ls_view, s->graph->tensors.count);
   for (int t = 0; t < s->graph->tensors.count; t++) {
@@ -250,6 +271,10 @@ static void make_views(subject *s) {
                       .ndim = tensor->ndim,
                       .data = LS_NEW_ARRAY(s->arena, double, elements)};
     for (int d = 0; d < tensor->ndim; d++) view->dims[d] = view->valid[d] = tensor->dims[d];
+    if (ls_precision_is_blocks(tensor->precision)) {
+      fill_blocks(s, tensor, t, view);
+      continue;
+    }
     for (int64_t i = 0; i < elements && tensor->producer < 0; i++)
       set(view, i, value_of(s, tensor, t, i));
   }

@@ -41,7 +41,8 @@ enum { LS_ACTIVATION_COUNT = LS_RELU + 1 };
   X(int64_t, skipped)          /* embedding: rows of the table before that of id 0 */             \
   X(double, scale)             /* embedding: of rows; route: of weights; 0: none. scale: of all   \
                                 * elements. router_loss: of the loss that balances loads.         \
-                                * distillation: the teacher's share of the loss */                \
+                                * distillation: the teacher's share of the loss. pair_loss: of    \
+                                * the chosen's own, with odds ratios; 0: with a reference */      \
   X(double, z_scale)           /* router_loss: of squares of the logits' log-sum-exp */           \
   X(double, dropout)           /* dropout, attention: the part that is dropped */                 \
   X(int64_t, site)             /* with dropout: which of the model it is */                       \

@@ -234,7 +234,9 @@ ls_tensor_id ls_graph_dequantize(ls_graph *graph, ls_tensor_id blocks) {
 }
 
 ls_tensor_id ls_graph_linear(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight) {
-  return first_output(graph, LS_OP_LINEAR, NULL, (ls_tensor_id[]){x, weight}, NULL);
+  const bool blocks = ls_precision_is_blocks(ls_graph_tensor(graph, weight)->precision);
+  return first_output(graph, blocks ? LS_OP_LINEAR_BLOCKS : LS_OP_LINEAR, NULL,
+                      (ls_tensor_id[]){x, weight}, NULL);
 }
 
 ls_tensor_id ls_graph_bias(ls_graph *graph, ls_tensor_id x, ls_tensor_id bias) {
@@ -550,18 +552,16 @@ void ls_graph_distillation(ls_graph *graph, ls_tensor_id logits, ls_tensor_id te
   graph->loss_scale = ls_graph_cell(graph, "loss_scale");
 }
 
-void ls_graph_preferences(ls_graph *graph, ls_tensor_id logits, double beta, double smoothing) {
+static void prefer(ls_graph *graph, ls_tensor_id logits, const ls_attributes *attributes) {
   const ls_tensor_id labels = graph->labels, positions = graph->positions;
   const int64_t rows = ls_graph_tensor(graph, logits)->dims[0];
-  const ls_attributes attributes = {
-      .sequence = graph->sequence, .dpo_beta = beta, .smoothing = smoothing};
-  const ls_attributes told = {.sequence = graph->sequence, .dpo_beta = beta};
+  const ls_attributes told = {.sequence = graph->sequence, .dpo_beta = attributes->dpo_beta};
   graph->reference = add_source(graph, "reference", LS_ROLE_INPUT, LS_DOUBLE, rows, 0);
   ls_tensor_id max = first_output(graph, LS_OP_XENT_MAX, NULL, &logits, NULL);
   int sums = ls_graph_node(graph, LS_OP_XENT_SUM_EACH, NULL, (ls_tensor_id[]){logits, max, labels},
                            LS_MAX_OUTPUTS, NULL);
   ls_tensor_id sum = graph->nodes.items[sums].out[0], target = graph->nodes.items[sums].out[1];
-  int loss = ls_graph_node(graph, LS_OP_PAIR_LOSS, &attributes,
+  int loss = ls_graph_node(graph, LS_OP_PAIR_LOSS, attributes,
                            (ls_tensor_id[]){max, sum, target, labels, positions, graph->reference},
                            LS_MAX_OUTPUTS, NULL);
   graph->logits = logits;
@@ -572,4 +572,14 @@ void ls_graph_preferences(ls_graph *graph, ls_tensor_id logits, double beta, dou
                     (ls_tensor_id[]){graph->answers, labels, positions}, LS_MAX_OUTPUTS, NULL);
   memcpy(graph->rewards, graph->nodes.items[rewards].out, sizeof graph->rewards);
   graph->loss_scale = ls_graph_cell(graph, "loss_scale");
+}
+
+void ls_graph_preferences(ls_graph *graph, ls_tensor_id logits, double beta, double smoothing) {
+  prefer(graph, logits,
+         &(ls_attributes){.sequence = graph->sequence, .dpo_beta = beta, .smoothing = smoothing});
+}
+
+void ls_graph_odds(ls_graph *graph, ls_tensor_id logits, double lambda) {
+  prefer(graph, logits,
+         &(ls_attributes){.sequence = graph->sequence, .dpo_beta = lambda, .scale = 1});
 }

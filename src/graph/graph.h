@@ -171,6 +171,7 @@ ls_tensor_id ls_graph_skipped_embedding(ls_graph *graph, ls_tensor_id table, ls_
                                         int64_t skipped);
 /* A parameter of blocks as a matrix. Backward makes it again before each use. */
 ls_tensor_id ls_graph_dequantize(ls_graph *graph, ls_tensor_id blocks);
+/* x times a matrix or a parameter of blocks, turned. */
 ls_tensor_id ls_graph_linear(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight);
 ls_tensor_id ls_graph_bias(ls_graph *graph, ls_tensor_id x, ls_tensor_id bias);
 ls_tensor_id ls_graph_add(ls_graph *graph, ls_tensor_id a, ls_tensor_id b);
@@ -316,6 +317,11 @@ void ls_graph_cross_entropy(ls_graph *graph, ls_tensor_id logits);
  * -(1 - smoothing) log sigmoid(z) - smoothing log sigmoid(-z), z = beta times how much more likely
  * than under the reference the chosen answer is, less that of the rejected one. */
 void ls_graph_preferences(ls_graph *graph, ls_tensor_id logits, double beta, double smoothing);
+
+/* The same without a reference, whose input is not read: odds ratio preference optimization (Hong,
+ * Lee, Thorne, arXiv 2403.07691). With p the exponential of the mean log-probability of an answer's
+ * labels, over pairs the mean of -log p(chosen) - lambda log sigmoid(log odds ratio). */
+void ls_graph_odds(ls_graph *graph, ls_tensor_id logits, double lambda);
 
 /* The same against a teacher's logits of as many columns, whose gradient nobody asks for:
  * 1 - share of the cross-entropy, and share of temperature^2 KL(teacher || student) with both

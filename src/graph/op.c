@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "lockstep/dtype.h"
+
 bool ls_op_may_shard(const ls_op *row, char label, ls_shares axis) {
   for (int r = 0; r < LS_MAX_LABEL_RULES; r++)
     if (row->only[r].axes & axis & LS_SHARES_ANY_EXPERTS) return row->only[r].label == label;
@@ -76,9 +78,10 @@ double ls_op_flops(ls_op_kind kind, const ls_attributes *attributes, const int64
                    const int64_t *second) {
   const ls_op *row = ls_op_row(kind);
   const bool stacked = row->product == 1 && row->divides >> LS_ATTRIBUTE_experts & 1;
+  const bool blocks = row->product == 2 && ls_op_reads_blocks(row, 1);
   if (row->product)
-    return 2 * (double)first[0] * (double)first[1] * (double)second[row->product - 1] /
-           (double)(stacked ? attributes->experts : 1) *
+    return 2 * (double)first[0] * (double)first[1] * (double)second[row->product - 1] *
+           (blocks ? LS_BLOCK_WEIGHTS : 1) / (double)(stacked ? attributes->experts : 1) *
            (attributes->filled > 0 ? attributes->filled : 1);
   return row->flops ? row->flops(attributes, first, second) : 0;
 }

@@ -47,6 +47,7 @@ enum {
   X(EMBEDDING, "embedding")                       \
   X(DEQUANTIZE, "dequantize")                     \
   X(LINEAR, "linear")                             \
+  X(LINEAR_BLOCKS, "linear_blocks")               \
   X(BIAS, "bias")                                 \
   X(ADD, "add")                                   \
   X(SCALE, "scale")                               \
@@ -100,6 +101,7 @@ enum {
   /* backward */                                  \
   X(EMBEDDING_DW, "embedding_dw")                 \
   X(LINEAR_DX, "linear_dx")                       \
+  X(LINEAR_BLOCKS_DX, "linear_blocks_dx")         \
   X(LINEAR_DW, "linear_dw")                       \
   X(BIAS_DB, "bias_db")                           \
   X(SCALE_BWD, "scale_bwd")                       \

@@ -42,6 +42,14 @@ static const ls_op rows[LS_OP_COUNT] = {
                       .gradients = {{LS_OP_LINEAR_DX, "a1", "0"}, {LS_OP_LINEAR_DW, "a0", "1"}},
                       .again = LS_AGAIN_MAY,
                       .product = 1},
+    /* x, blocks of weight[out, in]: the product of what dequantize makes of them */
+    [LS_OP_LINEAR_BLOCKS] = {.labels = "n q, m q/64 -> n m",
+                             .shardable = "nmq",
+                             .linear = "0",
+                             .gradients = {{LS_OP_LINEAR_BLOCKS_DX, "a1", "0"}},
+                             .again = LS_AGAIN_MAY,
+                             .product = 1,
+                             .blocks = "1"},
     /* x, bias */
     [LS_OP_BIAS] = {.labels = "n c, c -> n c",
                     .shardable = "nc",
@@ -425,7 +433,10 @@ static const ls_op rows[LS_OP_COUNT] = {
      * first two are a pair, what was chosen and what was rejected, then the next two; a pair
      * without labels is none. Of a document counts the log-probability of its labels, beyond that
      * of a reference. max, sum, target, labels, positions, reference's log-probabilities -> sum
-     * over pairs of -log sigmoid(dpo_beta (chosen - rejected)); by token, its document's */
+     * over pairs of -log sigmoid(dpo_beta (chosen - rejected)); by token, its document's. With
+     * `scale` (odds ratios) counts the mean of a document's labels, without a reference: a pair's
+     * loss is -scale chosen - dpo_beta log sigmoid(how much larger the log odds of the chosen are)
+     */
     [LS_OP_PAIR_LOSS] = {.labels = "n, n, n, n, n, n -> 1, n",
                          .duty = LS_DUTY_LOSS,
                          .only = {{'n', LS_SHARES_SEQUENCES}},
@@ -455,6 +466,12 @@ static const ls_op rows[LS_OP_COUNT] = {
                          .shardable = "nmk",
                          .linear = "0",
                          .product = 2},
+    /* dy, weight as blocks */
+    [LS_OP_LINEAR_BLOCKS_DX] = {.labels = "n m, m q/64 -> n q",
+                                .shardable = "nmq",
+                                .linear = "0",
+                                .product = 2,
+                                .blocks = "1"},
     /* dy, x */
     [LS_OP_LINEAR_DW] = {.labels = "n m, n k -> m k",
                          .shardable = "nmk",

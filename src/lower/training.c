@@ -92,9 +92,9 @@ static ls_status check_pairs(const ls_training *training, const ls_layout *layou
                              ls_error *error) {
   if (training->pairs.beta <= 0 || layout->cp <= 1) return LS_OK;
   return ls_fail(error, LS_INPUT,
-                 "mesh.cp=%d with task=dpo, whose loss takes whole answers: use mesh.cp=1, with "
+                 "mesh.cp=%d with task=%s, whose loss takes whole answers: use mesh.cp=1, with "
                  "mesh.dp_shard or mesh.tp in its place",
-                 layout->cp);
+                 layout->cp, training->pairs.odds ? "orpo" : "dpo");
 }
 
 ls_status ls_compile_graph(ls_arena *arena, const ls_training *training, const ls_layout *layout,

@@ -201,5 +201,6 @@ const ls_family ls_family_distilbert = {.name = "distilbert",
                                                     .before = LS_BEFORE_RELU,
                                                     .bias = true,
                                                     .dropout_key = "seq_classif_dropout",
-                                                    .dropout = 0.2},
+                                                    .dropout = 0.2,
+                                                    .dropout_of_texts = true},
                                         ENCODER};

@@ -62,15 +62,13 @@ ls_tensor_id ls_builder_product_weight(ls_builder *builder, const char *name, in
   if (!ls_precision_is_blocks(precision))
     return ls_builder_weight(builder, name, out, in, sharding, deviation);
   LS_ASSERT(in % ls_precision_numbers(precision) == 0);
-  const ls_tensor_id blocks =
-      add_parameter(builder, name,
-                    &(ls_parameter){.ndim = 2,
-                                    .dims = {out, in / ls_precision_numbers(precision)},
-                                    .sharding = sharding,
-                                    .init = LS_INIT_NORMAL,
-                                    .deviation = deviation,
-                                    .precision = precision});
-  return ls_graph_dequantize(builder->graph, blocks);
+  return add_parameter(builder, name,
+                       &(ls_parameter){.ndim = 2,
+                                       .dims = {out, in / ls_precision_numbers(precision)},
+                                       .sharding = sharding,
+                                       .init = LS_INIT_NORMAL,
+                                       .deviation = deviation,
+                                       .precision = precision});
 }
 
 double ls_model_lora_scale(const ls_model_config *config) {
@@ -322,6 +320,8 @@ static void make_loss(ls_graph *graph, const ls_build_options *options, ls_tenso
                       ls_tensor_id taught) {
   if (options->mode == LS_MODEL_DECODE)
     graph->logits = logits;
+  else if (options->pairs.odds)
+    ls_graph_odds(graph, logits, options->pairs.beta);
   else if (options->pairs.beta > 0)
     ls_graph_preferences(graph, logits, options->pairs.beta, options->pairs.smoothing);
   else if (taught.index >= 0)

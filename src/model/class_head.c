@@ -41,7 +41,9 @@ static ls_tensor_id before(ls_builder *builder, ls_tensor_id x) {
   const ls_class_form *form = &builder->family->classes;
   ls_graph *graph = builder->graph;
   const bool normed = form->before == LS_BEFORE_GELU_NORM;
+  const bool pooler = !normed; /* which is of texts alone */
   if (form->before == LS_BEFORE_NOTHING) return x;
+  if (pooler && builder->config->pooling == LS_POOLING_EACH) return x;
   if (form->drops_twice) x = drop(builder, x);
   builder->module = LS_HEAD_BEFORE;
   x = product(builder, x, "dense.weight", normed ? NULL : "dense.bias", builder->config->width);

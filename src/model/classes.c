@@ -3,9 +3,10 @@
 
 #include "model/family.h"
 
-/* A head that tells classes of texts apart, as config.json has it. */
+/* A head that tells classes of texts or of tokens apart, as config.json has it. */
 
-static const char ending[] = "ForSequenceClassification";
+static const char of_texts[] = "ForSequenceClassification";
+static const char of_tokens[] = "ForTokenClassification";
 
 static bool ends_with(const char *text, const char *end) {
   const size_t length = strlen(text), bytes = strlen(end);
@@ -51,15 +52,24 @@ static ls_status read_names(ls_arena *arena, const ls_json_object *json, const j
 }
 
 static const char pooling_key[] = "classifier_pooling";
-static const char *const poolings[LS_POOLING_COUNT] = {"last", "cls", "mean"};
+static const char *const poolings[LS_POOLING_COUNT] = {"last", "cls", "mean", NULL};
 
 /* As ModernBERT's config.json says it; other families' say nothing where it is their own. */
 static ls_status read_pooling(const ls_json_object *json, ls_model_config *config,
                               ls_error *error) {
   const char *name;
+  const char *architecture = architecture_of(json->json);
+  if (ends_with(architecture, of_tokens)) {
+    config->pooling = LS_POOLING_EACH;
+    if (ls_model_is_encoder(config)) return LS_OK;
+    return ls_fail(error, LS_INPUT,
+                   "%s: architectures: found %.60s, a decoder, whose tokens see none behind them; "
+                   "expected an encoder for classes of tokens",
+                   json->where, architecture);
+  }
   const ls_pooling own = ls_family_find(config->family)->classes.pooling;
   LS_TRY(ls_json_string_or(json, pooling_key, poolings[own], &name, error));
-  for (int p = 0; p < LS_POOLING_COUNT; p++) {
+  for (int p = 0; poolings[p]; p++) {
     config->pooling = (ls_pooling)p;
     if (strcmp(name, poolings[p]) == 0) return LS_OK;
   }
@@ -67,13 +77,21 @@ static ls_status read_pooling(const ls_json_object *json, ls_model_config *confi
                  json->where, pooling_key, name);
 }
 
+/* Whatever the key says, which is of texts' classes. */
+static bool drops_as_hidden(const ls_model_config *config) {
+  return config->pooling == LS_POOLING_EACH &&
+         ls_family_find(config->family)->classes.dropout_of_texts;
+}
+
 static ls_status read_dropout(const ls_json_object *json, ls_model_config *config,
                               ls_error *error) {
   const ls_class_form *form = &ls_family_find(config->family)->classes;
-  const double usual = form->dropout < 0 ? config->dropout.hidden : form->dropout;
+  const bool hidden = form->dropout < 0 || drops_as_hidden(config);
+  const double usual = hidden ? config->dropout.hidden : form->dropout;
   double *rate = &config->dropout.head;
   *rate = form->dropout_key ? usual : 0;
-  if (!form->dropout_key || !ls_json_has(json, form->dropout_key)) return LS_OK;
+  if (drops_as_hidden(config) || !form->dropout_key || !ls_json_has(json, form->dropout_key))
+    return LS_OK;
   LS_TRY(ls_json_number_or(json, form->dropout_key, usual, rate, error));
   if (*rate >= 0 && *rate < 1) return LS_OK;
   return ls_fail(error, LS_INPUT, "%s: %s: found %g; expected from 0 to below 1", json->where,
@@ -95,7 +113,8 @@ ls_status ls_config_read_classes(ls_arena *arena, const ls_json_object *json,
   LS_TRY(read_pooling(json, config, error));
   LS_TRY(check_mean(json, config, error));
   LS_TRY(read_dropout(json, config, error));
-  if (!ends_with(architecture_of(json->json), ending)) return LS_OK;
+  if (config->pooling != LS_POOLING_EACH && !ends_with(architecture_of(json->json), of_texts))
+    return LS_OK;
   const json_t *id2label = json_object_get(json->json, "id2label");
   const char *problem;
   LS_TRY(ls_json_string_or(json, "problem_type", "single_label_classification", &problem, error));
@@ -149,7 +168,7 @@ const char *const *ls_model_class_names(ls_arena *arena, const ls_model_config *
 }
 
 /* "LlamaForCausalLM", "GPT2LMHeadModel", "BertForMaskedLM": what comes before. */
-static const char *architecture_for(ls_arena *arena, const char *family) {
+static const char *architecture_for(ls_arena *arena, const char *family, const char *ending) {
   static const char *const ends[] = {"ForCausalLM", "LMHeadModel", "ForMaskedLM"};
   size_t length = strlen(family);
   for (size_t e = 0; e < sizeof ends / sizeof *ends; e++)
@@ -170,8 +189,9 @@ void ls_model_set_classes(ls_arena *arena, ls_model_config *config, const char *
     failed |= json_object_set_new(names_of, key, json_string(names[c]));
     failed |= json_object_set_new(numbers_of, names[c], json_integer(c));
   }
-  failed |= json_object_set_new(json, "architectures",
-                                json_pack("[s]", architecture_for(arena, family->architecture)));
+  failed |= json_object_set_new(
+      json, "architectures",
+      json_pack("[s]", architecture_for(arena, family->architecture, of_texts)));
   failed |= json_object_set_new(json, "id2label", names_of);
   failed |= json_object_set_new(json, "label2id", numbers_of);
   failed |= json_object_set_new(json, "num_labels", json_integer(count));
@@ -188,8 +208,13 @@ void ls_model_set_classes(ls_arena *arena, ls_model_config *config, const char *
 
 void ls_model_set_pooling(ls_arena *arena, ls_model_config *config, ls_pooling pooling) {
   json_t *json = json_loads(config->text, 0, NULL);
-  const bool own = pooling == ls_family_find(config->family)->classes.pooling;
-  if (own)
+  const ls_family *family = ls_family_find(config->family);
+  if (pooling == LS_POOLING_EACH) {
+    json_object_del(json, "problem_type");
+    json_object_set_new(json, "architectures",
+                        json_pack("[s]", architecture_for(arena, family->architecture, of_tokens)));
+  }
+  if (pooling == LS_POOLING_EACH || pooling == family->classes.pooling)
     json_object_del(json, pooling_key);
   else
     json_object_set_new(json, pooling_key, json_string(poolings[pooling]));
@@ -197,6 +222,7 @@ void ls_model_set_pooling(ls_arena *arena, ls_model_config *config, ls_pooling p
   if (!dumped) ls_panic("no memory for a config.json of the family %s", config->family);
   config->text = ls_arena_printf(arena, "%s\n", dumped);
   config->pooling = pooling;
+  if (drops_as_hidden(config)) config->dropout.head = config->dropout.hidden;
   free(dumped);
   json_decref(json);
 }

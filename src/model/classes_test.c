@@ -33,6 +33,8 @@ static void classes_are_read(void **state) {
       {HEAD ", \"id2label\": {\"1\": \"yes\", \"0\": \"no\"}", 2, "yes"},
       {HEAD ", \"num_labels\": 4, \"problem_type\": null", 4, "LABEL_3"},
       {HEAD, 2, "LABEL_1"},
+      {SHAPE ", \"architectures\": [\"LlamaForTokenClassification\"]", -1,
+       "c.json: architectures: found LlamaForTokenClassification, a decoder"},
       {HEAD ", \"id2label\": {\"0\": \"LABEL_0\"}", -1, "1 label (num_labels, id2label)"},
       {HEAD ", \"num_labels\": 1", -1, "which is a regression"},
       {HEAD ", \"num_labels\": 100000", -1, "num_labels: found 100000; expected at most 65536"},
@@ -102,9 +104,37 @@ static void a_graph_ends_with_classes(void **state) {
   ls_arena_destroy(&arena);
 }
 
+/* Of an encoder's tokens there is no pooler, and DistilBERT drops them as hidden states. */
+static void heads_of_tokens_are_read_and_given(void **state) {
+  (void)state;
+  static const char distilbert[] =
+      "\"model_type\": \"distilbert\", \"vocab_size\": 64, \"dim\": 16, \"hidden_dim\": 24, "
+      "\"n_layers\": 1, \"n_heads\": 2, \"max_position_embeddings\": 16, \"dropout\": 0.3, "
+      "\"seq_classif_dropout\": 0.25";
+  static const char *const names[] = {"O", "B-PER"};
+  ls_arena *arena = ls_arena_create();
+  ls_model_config read, given;
+  const char *keys = ls_arena_printf(
+      arena, "%s, \"architectures\": [\"DistilBertForTokenClassification\"], \"num_labels\": 2",
+      distilbert);
+  if (parse(arena, keys, &read) != LS_OK) fail_msg("%s", error.text);
+  assert_int_equal(read.classes, 2);
+  assert_int_equal(read.pooling, LS_POOLING_EACH);
+  assert_true(read.dropout.head == 0.3);
+  assert_int_equal(parse(arena, distilbert, &given), LS_OK);
+  ls_model_set_classes(arena, &given, names, 2);
+  assert_true(given.dropout.head == 0.25);
+  ls_model_set_pooling(arena, &given, LS_POOLING_EACH);
+  assert_true(given.dropout.head == 0.3);
+  assert_non_null(strstr(given.text, "DistilBertForTokenClassification"));
+  assert_null(strstr(given.text, "problem_type"));
+  assert_false(ls_model_asks_first(&given));
+  ls_arena_destroy(&arena);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(classes_are_read),
-                                     cmocka_unit_test(classes_are_given),
-                                     cmocka_unit_test(a_graph_ends_with_classes)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(classes_are_read), cmocka_unit_test(heads_of_tokens_are_read_and_given),
+      cmocka_unit_test(classes_are_given), cmocka_unit_test(a_graph_ends_with_classes)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,6 +68,15 @@ static ls_tensor_id attend_heads(ls_builder *builder, ls_tensor_id q, ls_tensor_
   return ls_graph_heads(graph, y, (ls_tensor_id){-1}, config->head_dim, config->value_dim);
 }
 
+/* What makes all heads' keys or values of a latent. Those of each head are multiplied apart. */
+static ls_tensor_id matrix(ls_builder *builder, const char *name, int64_t out) {
+  const ls_model_config *config = builder->config;
+  const ls_tensor_id weight = ls_builder_product_weight(builder, name, out, config->latent,
+                                                        LS_TP_QUERY, config->initializer_range);
+  if (!ls_precision_is_blocks(config->blocks)) return weight;
+  return ls_graph_dequantize(builder->graph, weight);
+}
+
 /* The same of latents alone, which all heads share as their key and value, so that a token's cache
  * is one latent and one turned key: what makes a head's key of it multiplies the query instead, and
  * what makes its value multiplies what attention gives. */
@@ -77,11 +86,9 @@ static ls_tensor_id attend_latents(ls_builder *builder, ls_tensor_id q, ls_tenso
   ls_graph *graph = builder->graph;
   const int64_t columns = config->latent + config->rotary_dim;
   const ls_tensor_id key =
-      ls_builder_product_weight(builder, "attention.key.weight", config->heads * config->plain_dim,
-                                config->latent, LS_TP_QUERY, config->initializer_range);
-  const ls_tensor_id value = ls_builder_product_weight(
-      builder, "attention.value.weight", config->heads * config->value_dim, config->latent,
-      LS_TP_QUERY, config->initializer_range);
+      matrix(builder, "attention.key.weight", config->heads * config->plain_dim);
+  const ls_tensor_id value =
+      matrix(builder, "attention.value.weight", config->heads * config->value_dim);
   ls_model_config of_latents = *config;
   of_latents.head_dim = columns;
   of_latents.kv_heads = 1;

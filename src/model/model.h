@@ -116,6 +116,7 @@ typedef enum ls_pooling {
   LS_POOLING_LAST = 0, /* its last token */
   LS_POOLING_FIRST,    /* its first, [CLS] say */
   LS_POOLING_MEAN,     /* the mean of all */
+  LS_POOLING_EACH,     /* each of its tokens, which have classes of their own */
   LS_POOLING_COUNT
 } ls_pooling;
 
@@ -257,6 +258,7 @@ typedef enum ls_model_mode {
 typedef struct ls_model_pairs {
   double beta; /* above 0; 0: there are no pairs */
   double smoothing;
+  bool odds; /* ls_graph_odds, whose lambda is beta */
 } ls_model_pairs;
 
 /* A frozen model beside the one that is trained, with the same vocabulary, whose logits it learns:

@@ -82,12 +82,16 @@ static ls_status load_instruction(ls_rank *rank, const ls_program *program, cons
   return LS_OK;
 }
 
+static bool takes_bias(ls_op_kind kind) {
+  return kind == LS_OP_LINEAR || kind == LS_OP_LINEAR_BLOCKS;
+}
+
 /* Gives a product the bias that the next instruction adds to what it made, in its place. */
 static void join_bias(const ls_rank *rank, ls_loaded *product, ls_loaded *bias) {
   const ls_instruction *a = product->instruction, *b = bias->instruction;
   const ls_view *vector = &bias->args.in[1], *made = &product->args.out[0];
   if (!rank->device->kernels[LS_TIER_DEVICE].joins_bias || a->collective != LS_COLLECTIVE_NONE ||
-      b->collective != LS_COLLECTIVE_NONE || a->kind != LS_OP_LINEAR || b->kind != LS_OP_BIAS ||
+      b->collective != LS_COLLECTIVE_NONE || !takes_bias(a->kind) || b->kind != LS_OP_BIAS ||
       product->tier != LS_TIER_DEVICE || bias->tier != LS_TIER_DEVICE || product->skipped ||
       bias->skipped)
     return;

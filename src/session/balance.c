@@ -32,7 +32,7 @@ ls_status ls_balance_apply(ls_session *session, ls_error *error) {
   ls_balance *balance = &session->config.balance;
   const bool asks = run->aux_loss > 0 || run->z_loss > 0 || run->bias_rate > 0;
   const ls_run_task task = session->run->task;
-  const bool examples = task == LS_RUN_DPO || task == LS_RUN_CLASSIFY;
+  const bool examples = ls_run_task_prefers(task) || task == LS_RUN_CLASSIFY;
   LS_TRY(check_exchange(session, error));
   if (asks && session->config.experts == 0)
     return refuse(session,

@@ -63,6 +63,11 @@ static ls_status settle_pooling(ls_session *session, ls_error *error) {
                   "found cls with a decoder, whose first token sees none behind it: give last or "
                   "mean",
                   error);
+  if (pooling == LS_POOLING_EACH && !ls_model_is_encoder(config))
+    return refuse(session, "classes.pooling",
+                  "found tokens with a decoder, whose tokens see none behind them: use an encoder "
+                  "(bert, roberta, distilbert or modernbert)",
+                  error);
   if (pooling == LS_POOLING_MEAN && config->width % config->heads)
     return refuse(session, "classes.pooling",
                   "found mean, with a width that is no multiple of the heads: give last", error);
@@ -92,11 +97,12 @@ ls_status ls_classes_settle(ls_session *session, ls_error *error) {
   LS_TRY(check_keys(session, error));
   const bool own = config->classes && ls_adapters_has(run->model);
   if (!config->classes) LS_TRY(give_classes(session, error));
-  if (config->lora_rank && !own) LS_TRY(ls_adapters_keep_head(&session->config, error));
   LS_TRY(settle_pooling(session, error));
+  if (config->lora_rank && !own) LS_TRY(ls_adapters_keep_head(&session->config, error));
   run->classes.names = config->class_names;
   run->classes.count = config->classes;
   run->classes.first = ls_model_asks_first(config);
+  run->classes.each = config->pooling == LS_POOLING_EACH;
   run->classes.pair_ends = ls_model_pair_ends(config);
   run->classes.pair_types = config->types > 1;
   return LS_OK;

@@ -1,5 +1,7 @@
 #include "session/correct.h"
 
+#include <math.h>
+
 #include "session/session.h"
 
 bool ls_gives_logits(const ls_program *program, int rank) {
@@ -10,23 +12,33 @@ bool ls_gives_logits(const ls_program *program, int rank) {
                        ls_mesh_order(ls_mesh_inside(&program->mesh) & ~cut)) == 0;
 }
 
-/* No comparison holds of what is no number, so that nothing is told right by it. */
-static bool is_largest(const double *logits, int64_t classes, int64_t label) {
-  if (label >= classes) return false;
-  for (int64_t c = 0; c < classes; c++)
-    if (!(c < label ? logits[label] > logits[c] : logits[label] >= logits[c])) return false;
-  return true;
+ls_told ls_told_none(ls_arena *arena, int64_t classes) {
+  return (ls_told){classes, LS_NEW_ARRAY(arena, ls_told_class, classes)};
 }
 
-int64_t ls_rows_correct(const double *logits, int64_t rows, int64_t columns,
-                        const int32_t *labels) {
-  int64_t correct = 0;
-  for (int64_t r = 0; r < rows; r++)
-    correct += labels[r] >= 0 && is_largest(logits + r * columns, columns, labels[r]);
-  return correct;
+/* The first of the largest; -1 where one is no number, of which no comparison holds. */
+static int64_t largest_of(const double *logits, int64_t classes) {
+  int64_t best = 0;
+  for (int64_t c = 0; c < classes; c++) {
+    if (isnan(logits[c])) return -1;
+    if (logits[c] > logits[best]) best = c;
+  }
+  return best;
 }
 
-ls_status ls_count_correct(ls_rank *rank, int64_t *correct, ls_error *error) {
+void ls_rows_tell(const double *logits, int64_t rows, int64_t columns, const int32_t *labels,
+                  ls_told *told) {
+  const int64_t classes = columns < told->classes ? columns : told->classes;
+  for (int64_t r = 0; r < rows; r++) {
+    if (labels[r] < 0) continue;
+    const int64_t best = largest_of(logits + r * columns, classes);
+    if (labels[r] < classes) told->of[labels[r]].asked++;
+    if (best >= 0) told->of[best].told++;
+    if (best == labels[r]) told->of[best].right++;
+  }
+}
+
+ls_status ls_count_told(ls_rank *rank, ls_told *told, ls_error *error) {
   const ls_program *program = ls_rank_program(rank, LS_SESSION_EVALUATE);
   if (!ls_gives_logits(program, ls_rank_number(rank))) return LS_OK;
   const ls_view logits = ls_rank_shape(rank, LS_SESSION_EVALUATE, program->logits);
@@ -43,12 +55,32 @@ ls_status ls_count_correct(ls_rank *rank, int64_t *correct, ls_error *error) {
   if (status == LS_OK) {
     for (int64_t r = 0; r < rows; r++)
       ls_convert(wide + r * columns, LS_F64, stored + (size_t)r * row_bytes, logits.dtype, columns);
-    *correct += ls_rows_correct(wide, rows, columns, labels);
+    ls_rows_tell(wide, rows, columns, labels, told);
   }
   ls_arena_destroy(&scratch);
   return status;
 }
 
-ls_status ls_sum_correct(ls_rank *rank, int64_t *correct, ls_error *error) {
-  return ls_all_reduce(ls_rank_world_group(rank), correct, 1, LS_I64, LS_SUM, error);
+ls_status ls_sum_told(ls_rank *rank, ls_told *told, ls_error *error) {
+  enum { NUMBERS = sizeof *told->of / sizeof(int64_t) };
+  return ls_all_reduce(ls_rank_world_group(rank), told->of, told->classes * NUMBERS, LS_I64, LS_SUM,
+                       error);
+}
+
+int64_t ls_told_right(const ls_told *told) {
+  int64_t right = 0;
+  for (int64_t c = 0; c < told->classes; c++) right += told->of[c].right;
+  return right;
+}
+
+double ls_told_macro_f1(const ls_told *told) {
+  double sum = 0;
+  int64_t there = 0;
+  for (int64_t c = 0; c < told->classes; c++) {
+    const ls_told_class *each = &told->of[c];
+    const int64_t both = each->asked + each->told;
+    there += both > 0;
+    if (both > 0) sum += 2 * (double)each->right / (double)both;
+  }
+  return there > 0 ? sum / (double)there : NAN;
 }

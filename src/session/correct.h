@@ -1,10 +1,12 @@
-/* How many texts a classifier tells right: of the tokens with a label, those whose largest logit is
- * the label's, the first of equal ones (as argmax has it).
+/* What a classifier tells: of the tokens with a label, those whose largest logit is the label's,
+ * the first of equal ones (as argmax has it), and by class how often each is asked and told.
  *
+ *   ls_told told = ls_told_none(arena, classes);
  *   LS_TRY(ls_inputs_fill(&inputs, rank, LS_SESSION_EVALUATE, m, step, error));
  *   LS_TRY(ls_rank_run(rank, LS_SESSION_EVALUATE, error));
- *   LS_TRY(ls_count_correct(rank, &correct, error));   // adds this rank's, after each microbatch
- *   LS_TRY(ls_sum_correct(rank, &correct, error));     // over all ranks, once
+ *   LS_TRY(ls_count_told(rank, &told, error));   // adds this rank's, after each microbatch
+ *   LS_TRY(ls_sum_told(rank, &told, error));     // over all ranks, once
+ *   ... ls_told_right(&told), ls_told_macro_f1(&told) ...
  *
  * The evaluation must keep its logits (ls_session_keep_logits), whole rows on each rank. Used by
  * each rank's own thread. */
@@ -13,18 +15,37 @@
 
 #include "session/inputs.h"
 
+/* By class. */
+typedef struct ls_told_class {
+  int64_t asked, told, right; /* the label is this class; the largest logit is; both are */
+} ls_told_class;
+
+typedef struct ls_told {
+  int64_t classes;
+  ls_told_class *of; /* [classes] */
+} ls_told;
+
+ls_told ls_told_none(ls_arena *arena, int64_t classes);
+
 /* Whether the rank gives logits: of those that hold the same ones, the first. */
 bool ls_gives_logits(const ls_program *program, int rank);
 
-/* Of `rows` rows of `columns` logits each, those with a label (from 0 on; -1: none) whose largest
- * logit it is. */
-int64_t ls_rows_correct(const double *logits, int64_t rows, int64_t columns, const int32_t *labels);
+/* Adds `rows` rows of `columns` logits each, as many as classes, of which those with a label (from
+ * 0 on; -1: none) count. Rows with a logit that is no number are told as nothing. */
+void ls_rows_tell(const double *logits, int64_t rows, int64_t columns, const int32_t *labels,
+                  ls_told *told);
 
-/* Adds to *correct those of the microbatch that was run last, whose inputs still lie in the rank's
- * staging memory; nothing on a rank that gives no logits. Not collective. Errors: the device's. */
-LS_CHECKED ls_status ls_count_correct(ls_rank *rank, int64_t *correct, ls_error *error);
+/* Adds the microbatch that was run last, whose inputs still lie in the rank's staging memory;
+ * nothing on a rank that gives no logits. Not collective. Errors: the device's. */
+LS_CHECKED ls_status ls_count_told(ls_rank *rank, ls_told *told, ls_error *error);
 
 /* The sum over all ranks. Collective. */
-LS_CHECKED ls_status ls_sum_correct(ls_rank *rank, int64_t *correct, ls_error *error);
+LS_CHECKED ls_status ls_sum_told(ls_rank *rank, ls_told *told, ls_error *error);
+
+/* Labels told right, and the mean of F1 over the classes that are asked or told. That of all
+ * together is the share told right: each label is one class, and one is told. NaN: there is none.
+ */
+int64_t ls_told_right(const ls_told *told);
+double ls_told_macro_f1(const ls_told *told);
 
 #endif

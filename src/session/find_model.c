@@ -69,7 +69,7 @@ static ls_status find_model(ls_session *session, ls_error *error) {
 /* The run's word is of the model; adapters have a rate of their own. Answers are measured against a
  * reference that drops nothing, so unless it is asked for neither does training (as in TRL). */
 static void apply_dropout(ls_session *session) {
-  const bool prefers = session->run->task == LS_RUN_DPO;
+  const bool prefers = ls_run_task_prefers(session->run->task);
   const double rate = session->run->dropout < 0 && prefers ? 0 : session->run->dropout;
   if (rate < 0) return;
   ls_dropout *dropout = &session->config.dropout;

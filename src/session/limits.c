@@ -152,13 +152,16 @@ ls_status ls_session_check_programs(const ls_session *session, ls_error *error) 
   return LS_OK;
 }
 
+/* Keys of preferences that are another task's. */
 static ls_status check_no_pairs(const ls_run_file *run, ls_error *error) {
-  const char *key = run->dpo.beta != 0.1           ? "dpo.beta"
+  const bool odds = run->orpo.lambda != 0.1 && run->task != LS_RUN_ORPO;
+  const char *key = run->task == LS_RUN_DPO        ? NULL
+                    : run->dpo.beta != 0.1         ? "dpo.beta"
                     : run->dpo.label_smoothing > 0 ? "dpo.label_smoothing"
                                                    : NULL;
-  if (!key) return LS_OK;
-  return ls_fail(error, LS_INPUT, "%s: found a value without task=dpo; expected that too",
-                 ls_run_file_where(run, key));
+  if (!key && !odds) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s: found a value without task=%s; expected that too",
+                 ls_run_file_where(run, key ? key : "orpo.lambda"), key ? "dpo" : "orpo");
 }
 
 /* An encoder predicts masked tokens or classes, and all others continue a text. */
@@ -193,32 +196,38 @@ static ls_status check_masking(const ls_session *session, ls_error *error) {
 ls_status ls_session_check_task(ls_session *session, ls_error *error) {
   ls_run_file *run = session->run;
   LS_TRY(check_masking(session, error));
-  if (run->task != LS_RUN_DPO) return check_no_pairs(run, error);
+  LS_TRY(check_no_pairs(run, error));
+  if (run->eval.by_document && (session->config.classes || ls_model_is_encoder(&session->config)))
+    return ls_fail(error, LS_INPUT,
+                   "%s: is no model of the next token; expected one where documents are told one "
+                   "by one (--per-document)",
+                   run->model);
+  if (!ls_run_task_prefers(run->task)) return LS_OK;
+  const char *task = run->task == LS_RUN_DPO ? "dpo" : "orpo";
   run->dpo.longest = session->config.positions;
   if (session->evaluates)
     return ls_fail(error, LS_INPUT,
-                   "%s: found dpo; what is evaluated is the loss of tokens: give task=next_token, "
+                   "%s: found %s; what is evaluated is the loss of tokens: give task=next_token, "
                    "and a text or chats",
-                   ls_run_file_where(run, "task"));
+                   ls_run_file_where(run, "task"), task);
   if (run->data.documents == LS_RUN_STREAM)
     return ls_fail(error, LS_INPUT,
-                   "%s: found stream with task=dpo, whose answers are documents of their own: give "
+                   "%s: found stream with task=%s, whose answers are documents of their own: give "
                    "masked, or leave it out",
-                   ls_run_file_where(run, "data.documents"));
+                   ls_run_file_where(run, "data.documents"), task);
   if (run->data.loss_on == LS_RUN_LOSS_ON_ALL)
     return ls_fail(error, LS_INPUT,
-                   "%s: found all with task=dpo, which compares answers: give answers, or last",
-                   ls_run_file_where(run, "data.loss_on"));
+                   "%s: found all with task=%s, which compares answers: give answers, or last",
+                   ls_run_file_where(run, "data.loss_on"), task);
   if (run->logits_rows > 0)
-    return ls_fail(
-        error, LS_INPUT,
-        "%s: found %lld with task=dpo, whose gradients need whole answers' logits first: "
-        "leave it out, and give a smaller train.micro_batch",
-        ls_run_file_where(run, "logits_rows"), (long long)run->logits_rows);
+    return ls_fail(error, LS_INPUT,
+                   "%s: found %lld with task=%s, whose gradients need whole answers' logits first: "
+                   "leave it out, and give a smaller train.micro_batch",
+                   ls_run_file_where(run, "logits_rows"), (long long)run->logits_rows, task);
   if (run->data.too_long == LS_RUN_TOO_LONG_CUT)
     return ls_fail(error, LS_INPUT,
-                   "%s: found cut with task=dpo, which compares whole answers: give drop, or a "
+                   "%s: found cut with task=%s, which compares whole answers: give drop, or a "
                    "larger data.seq_len",
-                   ls_run_file_where(run, "data.too_long"));
+                   ls_run_file_where(run, "data.too_long"), task);
   return LS_OK;
 }

@@ -358,8 +358,10 @@ static ls_status prepare(const void *context, ls_graph *graph, ls_error *error) 
 }
 
 static ls_model_pairs pairs_of(const ls_run_file *run) {
+  if (run->eval.by_document) return (ls_model_pairs){.beta = 1};
+  if (run->task == LS_RUN_ORPO) return (ls_model_pairs){.beta = run->orpo.lambda, .odds = true};
   if (run->task != LS_RUN_DPO) return (ls_model_pairs){0};
-  return (ls_model_pairs){run->dpo.beta, run->dpo.label_smoothing};
+  return (ls_model_pairs){.beta = run->dpo.beta, .smoothing = run->dpo.label_smoothing};
 }
 
 ls_training ls_session_training(const ls_session *session) {

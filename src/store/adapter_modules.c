@@ -6,12 +6,7 @@
 #include "store/names_table.h"
 #include "store/safetensors.h"
 
-static const char task[] = "SEQ_CLS";
-
-static const ls_class_head *head_of(const ls_model_config *config) {
-  const ls_family_tensors *family = ls_family_tensors_find(config->family);
-  return family && family->classes ? family->classes : &ls_class_head_score;
-}
+static const char of_texts[] = "SEQ_CLS", of_tokens[] = "TOKEN_CLS";
 
 static bool ends_with(const char *text, size_t length, const char *end) {
   const size_t bytes = strlen(end);
@@ -77,9 +72,11 @@ static ls_status check_name(const ls_weight_plan *plan, const ls_class_head *hea
 }
 
 /* Classes of a head whose base has none. */
-static ls_status count_classes(ls_arena *arena, const char *folder, ls_model_config *config,
-                               ls_error *error) {
-  const ls_name_rule *rule = head_of(config)->rules;
+static ls_status count_classes(ls_arena *arena, const char *folder, ls_pooling pooling,
+                               ls_model_config *config, ls_error *error) {
+  ls_model_config pooled = *config;
+  pooled.pooling = pooling;
+  const ls_name_rule *rule = ls_class_head_of(&pooled).rules;
   while (strcmp(rule->ours, "head.weight") != 0) rule++;
   ls_safetensors *file;
   LS_TRY(ls_safetensors_open(folder, LS_ADAPTERS_STEM, &file, error));
@@ -94,6 +91,7 @@ static ls_status count_classes(ls_arena *arena, const char *folder, ls_model_con
   const char **names = LS_NEW_ARRAY(arena, const char *, count);
   for (int64_t c = 0; c < count; c++) names[c] = ls_arena_printf(arena, "LABEL_%lld", (long long)c);
   ls_model_set_classes(arena, config, names, count);
+  if (pooling == LS_POOLING_EACH) ls_model_set_pooling(arena, config, pooling);
   config->draws_head = false; /* what the folder leaves out the base must have */
   return LS_OK;
 }
@@ -105,7 +103,8 @@ static ls_status read_names(ls_arena *arena, const ls_json_object *json, ls_mode
   ls_weight_plan plan;
   LS_TRY(ls_json_strings(arena, json, "modules_to_save", &names, &count, error));
   LS_TRY(plan_head(arena, config, &plan, error));
-  for (int n = 0; n < count; n++) LS_TRY(check_name(&plan, head_of(config), json, names[n], error));
+  const ls_class_head head = ls_class_head_of(config);
+  for (int n = 0; n < count; n++) LS_TRY(check_name(&plan, &head, json, names[n], error));
   config->lora_modules = covered(&plan, names, count);
   return LS_OK;
 }
@@ -116,14 +115,17 @@ ls_status ls_adapter_modules_read(ls_arena *arena, const char *folder, const ls_
   const char *type;
   LS_TRY(ls_json_string_or(json, "task_type", "", &type, error));
   const bool none = !value || json_is_null(value) || json_array_size(value) == 0;
-  if (strcmp(type, task) == 0 && !config->classes && !none)
-    LS_TRY(count_classes(arena, folder, config, error));
+  const bool tokens = strcmp(type, of_tokens) == 0 && ls_model_is_encoder(config);
+  if ((tokens || strcmp(type, of_texts) == 0) && !config->classes && !none)
+    LS_TRY(count_classes(arena, folder, tokens ? LS_POOLING_EACH : config->pooling, config, error));
   if (none && !json_is_string(value)) return LS_OK;
   if (!config->classes)
-    return ls_fail(error, LS_INPUT,
-                   "%s: modules_to_save asks for something that is not built, but for the head "
-                   "over classes of task_type SEQ_CLS; expected plain LoRA, where it is null",
-                   json->where);
+    return ls_fail(
+        error, LS_INPUT,
+        "%s: modules_to_save asks for something that is not built, but for the head "
+        "over classes of task_type SEQ_CLS or, of an encoder, TOKEN_CLS; expected plain LoRA, "
+        "where it is null",
+        json->where);
   ls_arena *scratch = ls_arena_create();
   const ls_status status = read_names(scratch, json, config, error);
   ls_arena_destroy(&scratch);
@@ -131,18 +133,18 @@ ls_status ls_adapter_modules_read(ls_arena *arena, const char *folder, const ls_
 }
 
 json_t *ls_adapter_modules_json(const ls_model_config *config) {
-  const ls_class_head *head = head_of(config);
+  const ls_class_head head = ls_class_head_of(config);
   if (!config->lora_modules) return json_null();
   json_t *names = json_array();
   if (config->lora_modules & LS_HEAD_CLASSES)
-    json_array_append_new(names, json_string(head->classes));
-  if ((config->lora_modules & LS_HEAD_BEFORE) && head->before)
-    json_array_append_new(names, json_string(head->before));
+    json_array_append_new(names, json_string(head.classes));
+  if ((config->lora_modules & LS_HEAD_BEFORE) && head.before)
+    json_array_append_new(names, json_string(head.before));
   return names;
 }
 
 bool ls_adapter_modules_has(const ls_model_config *config, const char *word) {
-  const ls_name_rule *rule = config->classes ? head_of(config)->rules : NULL;
+  const ls_name_rule *rule = config->classes ? ls_class_head_of(config).rules : NULL;
   for (; rule && rule->ours; rule++) {
     const size_t length = strlen(rule->theirs), end = strlen(".weight");
     if (length > end && strcmp(rule->theirs + length - end, ".weight") == 0 &&

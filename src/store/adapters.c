@@ -345,6 +345,11 @@ static json_t *number(double value) {
   return value == (double)(json_int_t)value ? json_integer((json_int_t)value) : json_real(value);
 }
 
+static const char *task_of(const ls_model_config *config) {
+  if (!config->classes) return "CAUSAL_LM";
+  return config->pooling == LS_POOLING_EACH ? "TOKEN_CLS" : "SEQ_CLS";
+}
+
 ls_status ls_adapters_text(ls_arena *arena, const ls_model_config *config, const char **text,
                            ls_error *error) {
   module_list list;
@@ -364,8 +369,8 @@ ls_status ls_adapters_text(ls_arena *arena, const ls_model_config *config, const
       "layers_pattern", "layers_to_transform", "lora_alpha", number(config->lora_alpha),
       "lora_dropout", config->dropout.adapter, "modules_to_save", ls_adapter_modules_json(config),
       "peft_type", "LORA", "r", (int)config->lora_rank, "rank_pattern", "revision",
-      "target_modules", list_targets(config, &list), "task_type",
-      config->classes ? "SEQ_CLS" : "CAUSAL_LM", "use_dora", 0, "use_rslora", config->lora_rslora);
+      "target_modules", list_targets(config, &list), "task_type", task_of(config), "use_dora", 0,
+      "use_rslora", config->lora_rslora);
   char *made = json ? json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
   if (made) *text = ls_arena_printf(arena, "%s\n", made);
   free(made);

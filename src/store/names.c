@@ -194,7 +194,7 @@ ls_status ls_weights_plan_form(ls_arena *arena, const ls_model_config *config,
   if (!family)
     return ls_fail(error, LS_INTERNAL, "%s: no names of tensors for the family %s", config->source,
                    config->family);
-  const ls_class_head *head = family->classes ? family->classes : &ls_class_head_score;
+  const ls_class_head head = ls_class_head_of(config);
   *plan = (ls_weight_plan){
       .family = family->family,
       .prefix = family->prefix,
@@ -202,14 +202,14 @@ ls_status ls_weights_plan_form(ls_arena *arena, const ls_model_config *config,
       .tied_head = config->tied && !config->classes
                        ? ls_arena_printf(arena, "%s.weight", family->head)
                        : NULL,
-      .other_heads = config->classes ? list_other_heads(arena, family, head) : NULL};
+      .other_heads = config->classes ? list_other_heads(arena, family, &head) : NULL};
   const bool variant = (config->parallel && !config->shared_norm) ||
                        (config->latent && !config->query_latent) || config->skipped_positions;
   const ls_name_rule *rules = replace_rules(arena, family->rules,
                                             other     ? family->other
                                             : variant ? family->variant
                                                       : NULL);
-  if (config->classes) rules = replace_rules(arena, rules, head->rules);
+  if (config->classes) rules = replace_rules(arena, rules, head.rules);
   for (int i = 0; i < graph->parameters.count; i++) {
     const ls_parameter *about = &graph->parameters.items[i].about;
     if (about->teacher != config->teacher) continue;

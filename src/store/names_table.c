@@ -489,7 +489,8 @@ static const ls_name_rule distilbert_class_rules[] = {
     {"head.weight", "/classifier.weight", LS_NAME_PLAIN},
     {"head.bias", "/classifier.bias", LS_NAME_PLAIN},
     {0}};
-static const ls_name_rule modernbert_class_rules[] = {
+/* ModernBERT's, and every encoder's over classes of tokens. */
+static const ls_name_rule classifier_rules[] = {
     {"head.weight", "/classifier.weight", LS_NAME_PLAIN},
     {"head.bias", "/classifier.bias", LS_NAME_PLAIN},
     {0}};
@@ -500,14 +501,14 @@ static const char *const distilbert_others[] = {"vocab_transform", "vocab_layer_
                                                 "vocab_projector", NULL};
 static const char *const decoder_others[] = {"decoder", NULL};
 
-const ls_class_head ls_class_head_score = {score_rules, NULL, "score", NULL};
+static const ls_class_head class_head_score = {score_rules, NULL, "score", NULL};
 static const ls_class_head bert_classes = {bert_class_rules, bert_others, "classifier", "pooler"};
 static const ls_class_head roberta_classes = {roberta_class_rules, roberta_others, "classifier",
                                               NULL};
 static const ls_class_head distilbert_classes = {distilbert_class_rules, distilbert_others,
                                                  "classifier", "pre_classifier"};
-static const ls_class_head modernbert_classes = {modernbert_class_rules, decoder_others,
-                                                 "classifier", "head"};
+static const ls_class_head modernbert_classes = {classifier_rules, decoder_others, "classifier",
+                                                 "head"};
 
 static const ls_family_tensors families[] = {
     {"bert", "bert.", "cls.predictions.decoder", bert_rules, bert_norm_rules, bert_ignored, NULL,
@@ -550,4 +551,13 @@ const ls_family_tensors *ls_family_tensors_find(const char *family) {
   for (size_t i = 0; i < sizeof families / sizeof *families; i++)
     if (strcmp(families[i].family, family) == 0) return &families[i];
   return NULL;
+}
+
+ls_class_head ls_class_head_of(const ls_model_config *config) {
+  const ls_family_tensors *family = ls_family_tensors_find(config->family);
+  ls_class_head head = family && family->classes ? *family->classes : class_head_score;
+  if (config->pooling != LS_POOLING_EACH) return head;
+  head.rules = classifier_rules;
+  if (head.before && strcmp(head.before, "head") != 0) head.before = NULL; /* of texts alone */
+  return head;
 }

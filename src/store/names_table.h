@@ -32,6 +32,9 @@ typedef struct ls_class_head {
   const char *classes, *before;
 } ls_class_head;
 
+/* The head over classes that a model has, of texts or of tokens. */
+ls_class_head ls_class_head_of(const ls_model_config *config);
+
 typedef struct ls_family_tensors {
   const char *family;
   const char *prefix;         /* of all but the head */
@@ -44,8 +47,6 @@ typedef struct ls_family_tensors {
   const ls_name_rule *variant;
   const ls_class_head *classes; /* NULL: "score", and `head` is that of tokens */
 } ls_family_tensors;
-
-extern const ls_class_head ls_class_head_score;
 
 /* The row of a family; NULL where there is none. */
 const ls_family_tensors *ls_family_tensors_find(const char *family);

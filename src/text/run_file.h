@@ -209,15 +209,21 @@ typedef struct ls_run_experts {
   bool loads;
 } ls_run_experts;
 
-/* What is learned: the next token, which of two answers is preferred, the class of a text, what a
- * teacher says, or what was masked. */
+/* What is learned: the next token, which of two answers is preferred (against a reference, or by
+ * the ratio of their odds), the class of a text, what a teacher says, or what was masked. */
 typedef enum ls_run_task {
   LS_RUN_NEXT_TOKEN,
   LS_RUN_DPO,
   LS_RUN_CLASSIFY,
   LS_RUN_DISTILL,
-  LS_RUN_MLM
+  LS_RUN_MLM,
+  LS_RUN_ORPO
 } ls_run_task;
+
+/* Whether it is learned of pairs of answers. */
+static inline bool ls_run_task_prefers(ls_run_task task) {
+  return task == LS_RUN_DPO || task == LS_RUN_ORPO;
+}
 
 typedef struct ls_run_distill {
   double temperature, mix;
@@ -234,11 +240,16 @@ typedef struct ls_run_dpo {
   int64_t longest; /* no key: tokens of a prompt with its answer, as the model is made for */
 } ls_run_dpo;
 
+typedef struct ls_run_orpo {
+  double lambda;
+} ls_run_orpo;
+
 typedef enum ls_run_pooling {
   LS_RUN_POOLING_AUTO = 0,
   LS_RUN_POOLING_LAST,
   LS_RUN_POOLING_CLS,
-  LS_RUN_POOLING_MEAN
+  LS_RUN_POOLING_MEAN,
+  LS_RUN_POOLING_TOKENS
 } ls_run_pooling;
 
 /* The classes that texts are told apart by. */
@@ -246,6 +257,7 @@ typedef struct ls_run_classes {
   ls_run_pooling pooling;
   /* No keys: as the model has them; and whether a class is asked of a text's first token. */
   bool first;
+  bool each;       /* each token has a class of its own */
   int pair_ends;   /* end tokens between two texts; 0: the second begins as it does alone */
   bool pair_types; /* tokens of the second are of another type */
   const char *const *names; /* [count] */
@@ -281,6 +293,7 @@ typedef struct ls_run_eval {
   double min_delta;       /* a loss lower by less is no better one */
   ls_run_globs prompts;   /* texts, or one item that is a file of them, or "none" */
   int64_t max_new_tokens; /* of each */
+  bool by_document;       /* no key: each document is read alone, and its log-probability found */
 } ls_run_eval;
 
 typedef struct ls_run_checkpoint {
@@ -344,6 +357,7 @@ typedef struct ls_run_file {
   ls_run_lora lora;
   ls_run_quantize quantize;
   ls_run_dpo dpo;
+  ls_run_orpo orpo;
   ls_run_classes classes;
   ls_run_distill distill;
   ls_run_mlm mlm;

@@ -13,9 +13,9 @@ const ls_run_key ls_run_keys[] = {
     {"init", LS_RUN_CHOICE, AT(init), .default_text = "auto", .words = "auto weights scratch",
      .help = "start from weights or from scratch; auto: weights where there are any"},
     {"task", LS_RUN_CHOICE, AT(task), .default_text = "next_token",
-     .words = "next_token dpo classify distill mlm",
-     .help = "the next token; which of two answers is chosen; a class; a teacher's word; masked "
-             "tokens"},
+     .words = "next_token dpo classify distill mlm orpo",
+     .help = "the next token; which of two answers is chosen (dpo, orpo); a class; a teacher's "
+             "word; masked tokens"},
     {"teacher", LS_RUN_TEXT, AT(teacher), .default_text = "", .path = LS_RUN_MAY_BE_PATH,
      .help = "task=distill: a checkpoint's folder, of a larger model with the same vocabulary"},
 
@@ -201,8 +201,8 @@ const ls_run_key ls_run_keys[] = {
      .help = "kept as they are: none, or names as [embedding, layers.0-3, '*.norm', lm_head]"},
 
     {"classes.pooling", LS_RUN_CHOICE, AT(classes.pooling), .default_text = "auto",
-     .words = "auto last cls mean",
-     .help = "what of a text its class is told by; auto: as the model's family does"},
+     .words = "auto last cls mean tokens",
+     .help = "what of a text its class is told by; tokens: each has its own; auto: the model's"},
     {"lora.rank", LS_RUN_INTEGER, AT(lora.rank), .default_text = "none", .word = "none", .low = 1,
      .high = 1 << 16,
      .help = "adapters of this rank are trained and all weights frozen; none: as `model` is"},
@@ -253,6 +253,8 @@ const ls_run_key ls_run_keys[] = {
     {"dpo.label_smoothing", LS_RUN_NUMBER, AT(dpo.label_smoothing), .default_text = "0", .low = 0,
      .high = 0.5, .below_high = true,
      .help = "the share of pairs that may be the wrong way round (conservative DPO)"},
+    {"orpo.lambda", LS_RUN_NUMBER, AT(orpo.lambda), .default_text = "0.1", .low = 0, .high = 1e6,
+     .above_low = true, .help = "task=orpo: how often the ratio of both answers' odds counts"},
 
     {"distill.temperature", LS_RUN_NUMBER, AT(distill.temperature), .default_text = "2", .low = 0,
      .high = 1e6, .above_low = true, .help = "what logits of teacher and model are divided by"},

@@ -20,16 +20,16 @@ static ls_status run(const ls_session *session, ls_rank *rank, const ls_inputs *
   return ls_rank_run(rank, LS_SESSION_EVALUATE_AGAIN, error);
 }
 
-ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset, ls_rank *rank,
-                      const ls_evaluating *told, ls_evaluation *found, ls_error *error) {
+static ls_status evaluate_batches(const ls_session *session, const ls_dataset *dataset,
+                                  ls_rank *rank, const ls_evaluating *told, ls_told *counts,
+                                  ls_evaluation *found, ls_error *error) {
   int64_t batches = ls_order_batches(&dataset->evaluation);
   if (batches > session->run->eval.batches) batches = session->run->eval.batches;
   const bool tells = told->batch && ls_rank_number(rank) == 0;
   const ls_inputs inputs = ls_inputs_of_order(&dataset->evaluation);
   const bool classifies = session->config.classes > 0;
   double sum = 0, tokens = 0;
-  int64_t correct = 0;
-  *found = (ls_evaluation){.loss = NAN, .accuracy = NAN};
+  *found = (ls_evaluation){.loss = NAN, .accuracy = NAN, .macro_f1 = NAN};
   for (int64_t b = 0; b < batches; b++) {
     LS_TRY(ls_agree_any(rank, ls_stop_asked(), "whether to stop", &found->interrupted, error));
     if (found->interrupted) return LS_OK;
@@ -38,16 +38,26 @@ ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset, ls_r
       LS_TRY(run(session, rank, &inputs, m, b, error));
       sum += ls_rank_cell(rank, LS_CELL_LOSS_SUM);
       tokens += ls_rank_cell(rank, LS_CELL_VALID_TOKENS);
-      if (classifies) LS_TRY(ls_count_correct(rank, &correct, error));
+      if (classifies) LS_TRY(ls_count_told(rank, counts, error));
     }
     found->batches = b + 1;
   }
-  if (classifies) LS_TRY(ls_sum_correct(rank, &correct, error));
+  if (classifies) LS_TRY(ls_sum_told(rank, counts, error));
   found->tokens = (int64_t)tokens;
-  found->correct = correct;
+  found->correct = ls_told_right(counts);
   if (tokens > 0) found->loss = sum / tokens;
-  if (tokens > 0 && classifies) found->accuracy = (double)correct / tokens;
+  if (tokens > 0 && classifies) found->accuracy = (double)found->correct / tokens;
+  if (classifies) found->macro_f1 = ls_told_macro_f1(counts);
   return LS_OK;
+}
+
+ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset, ls_rank *rank,
+                      const ls_evaluating *told, ls_evaluation *found, ls_error *error) {
+  ls_arena *scratch = ls_arena_create();
+  ls_told counts = ls_told_none(scratch, session->config.classes);
+  const ls_status status = evaluate_batches(session, dataset, rank, told, &counts, found, error);
+  ls_arena_destroy(&scratch);
+  return status;
 }
 
 typedef struct job {

@@ -613,7 +613,7 @@ static ls_status make_references(trainer *self, ls_error *error) {
   const training *of = self->of;
   const ls_session *session = of->session;
   const ls_evaluating told = {of->options->evaluating, of->options->context};
-  if (!of->dataset->pairs) return LS_OK;
+  if (session->run->task != LS_RUN_DPO) return LS_OK;
   const ls_status status =
       ls_session_load_weights(session, self->rank, session->weights, NULL, error);
   LS_TRY(ls_agree(self->rank, status, error));

@@ -139,9 +139,10 @@ static ls_status check_words(const ls_json_object *root, const char *plain, bool
        : pairs  ? "dpo"
        : taught ? "distillation"
                 : plain,
-       adapters          ? "qlora"
-       : pairs || taught ? NULL
-                         : "moe"},
+       adapters ? "qlora"
+       : pairs  ? "orpo"
+       : taught ? NULL
+                : "moe"},
       {"trained", "lora_A and lora_B only; the base is frozen",
        "lora_A and lora_B only; the base stays quantised and frozen"},
       {"reference_model", "the policy's own start", NULL},
@@ -165,7 +166,10 @@ static ls_status check_words(const ls_json_object *root, const char *plain, bool
                   "- log q(v)), p = softmax(teacher_t/temperature), q = softmax(s_t/temperature)"
                 : "mean cross-entropy over B*T positions, averaged over micro-batches",
        /* config.json says how often */
-       pairs || classes || masked || taught ? NULL : "mean cross-entropy over B*T positions + "},
+       pairs
+           ? "mean over the step's micro_batches*B pairs of -lc - beta*log sigmoid(log odds ratio)"
+       : classes || masked || taught ? NULL
+                                     : "mean cross-entropy over B*T positions + "},
       {"aux", "E * sum_e f_e * P_e over the rows of ALL mixture layers and tokens of a micro-batch",
        NULL},
       {"routing", "softmax over all experts' logits, the ", NULL},
@@ -343,8 +347,9 @@ static ls_status read_json(ls_arena *arena, const ls_json_object *root, ls_trace
   find_single_parts(trace, source);
   LS_TRY(ls_json_string_or(root, "kind", "", &kind, error));
   const bool adapters = strcmp(kind, "lora") == 0 || strcmp(kind, "qlora") == 0;
-  const bool pairs = strcmp(kind, "dpo") == 0;
-  const bool pooled = strcmp(kind, "bert_classification") == 0;
+  const bool pairs = strcmp(kind, "dpo") == 0 || strcmp(kind, "orpo") == 0;
+  const bool each = strcmp(kind, "bert_token_classification") == 0;
+  const bool pooled = each || strcmp(kind, "bert_classification") == 0;
   const bool classes = pooled || strcmp(kind, "llama_classification") == 0;
   const bool other = strcmp(kind, "adamw8bit") == 0 || strcmp(kind, "muon") == 0;
   const bool taught = strcmp(kind, "distillation") == 0, masked = is_masked(kind);
@@ -371,7 +376,7 @@ static ls_status read_json(ls_arena *arena, const ls_json_object *root, ls_trace
   LS_TRY(read_noise(arena, root, trace, error));
   LS_TRY(read_summaries(arena, root, trace, error));
   if (pairs) LS_TRY(ls_trace_read_pairs(arena, root, trace, error));
-  if (classes) LS_TRY(ls_trace_read_classes(arena, root, pooled, trace, error));
+  if (classes) LS_TRY(ls_trace_read_classes(arena, root, pooled, each, trace, error));
   if (taught) LS_TRY(ls_trace_read_teacher(arena, root, trace, error));
   if (masked) LS_TRY(ls_trace_read_masked(arena, trace, error));
   return find_model(arena, root, trace, error);

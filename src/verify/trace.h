@@ -51,6 +51,7 @@ typedef struct ls_trace_noise {
  * each in half of it. [steps x rows x sequence] each, positions [sequence]. */
 typedef struct ls_trace_pairs {
   double beta; /* 0: there are none */
+  bool odds;   /* odds ratios, of which beta is lambda */
   int32_t *ids, *labels;
   double *chosen, *rejected; /* log-probabilities of the first step's, by row of its microbatch 0 */
   int count;                 /* of these */
@@ -87,7 +88,7 @@ typedef struct ls_trace {
   int64_t sequence; /* tokens of a row */
   ls_trace_pairs pairs;
   ls_trace_given given;
-  double *correct; /* [steps] texts told right before the update; NULL: they have no classes */
+  double *correct; /* [steps] labels told right before the update; NULL: there are no classes */
   ls_trace_teacher teacher;
   bool masked; /* masked tokens are predicted: a label lies at its own token */
   double learning_rate, betas[2], epsilon, weight_decay, clip; /* clip 0: none */
@@ -123,9 +124,10 @@ LS_CHECKED ls_status ls_trace_read_numbers(ls_arena *arena, const ls_trace *trac
                                            int64_t count, int32_t **numbers, ls_error *error);
 
 /* Rows and classes of a trace of texts' classes (kind llama_classification, or where they are told
- * by their first tokens, bert_classification). Used by ls_trace_read. */
+ * by their first tokens, bert_classification), or of `each` token's (bert_token_classification).
+ * Used by ls_trace_read. */
 LS_CHECKED ls_status ls_trace_read_classes(ls_arena *arena, const ls_json_object *root, bool pooled,
-                                           ls_trace *trace, ls_error *error);
+                                           bool each, ls_trace *trace, ls_error *error);
 
 /* The teacher of a trace of kind distillation, and its rows. Used by ls_trace_read. */
 LS_CHECKED ls_status ls_trace_read_teacher(ls_arena *arena, const ls_json_object *root,

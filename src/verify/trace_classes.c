@@ -32,20 +32,31 @@ static ls_status place_tokens(ls_arena *arena, ls_trace *trace, const ls_safeten
   return ls_trace_read_numbers(arena, trace, file, "token_type_ids", count, &given->types, error);
 }
 
+/* Labels of tokens, where -100 is none, as torch has it. */
+static void take_labels(int32_t *labels, int64_t tokens) {
+  for (int64_t t = 0; t < tokens; t++)
+    if (labels[t] < 0) labels[t] = -1;
+}
+
 static ls_status read_batches(ls_arena *arena, ls_trace *trace, const ls_safetensors *file,
-                              bool pooled, ls_error *error) {
+                              bool pooled, bool each, ls_error *error) {
   const int64_t rows = trace->steps * trace->rows, tokens = rows * trace->sequence;
   ls_trace_given *rows_given = &trace->given;
   int32_t *given, *mask;
   LS_TRY(ls_trace_read_numbers(arena, trace, file, "input_ids", tokens, &rows_given->ids, error));
   LS_TRY(ls_trace_read_numbers(arena, trace, file, "attention_mask", tokens, &mask, error));
-  LS_TRY(ls_trace_read_numbers(arena, trace, file, "labels", rows, &given, error));
-  rows_given->labels = LS_NEW_ARRAY(arena, int32_t, tokens);
+  LS_TRY(ls_trace_read_numbers(arena, trace, file, "labels", each ? tokens : rows, &given, error));
   if (pooled) LS_TRY(place_tokens(arena, trace, file, mask, error));
+  if (each) {
+    take_labels(given, tokens);
+    rows_given->labels = given;
+    return LS_OK;
+  }
+  rows_given->labels = LS_NEW_ARRAY(arena, int32_t, tokens);
   return place_labels(trace, given, mask, pooled, rows_given->labels, error);
 }
 
-ls_status ls_trace_read_classes(ls_arena *arena, const ls_json_object *root, bool pooled,
+ls_status ls_trace_read_classes(ls_arena *arena, const ls_json_object *root, bool pooled, bool each,
                                 ls_trace *trace, ls_error *error) {
   const json_t *list = json_object_get(root->json, "steps");
   trace->correct = LS_NEW_ARRAY(arena, double, trace->steps);
@@ -57,7 +68,7 @@ ls_status ls_trace_read_classes(ls_arena *arena, const ls_json_object *root, boo
   }
   ls_safetensors *file;
   LS_TRY(ls_safetensors_open(trace->folder, "batches", &file, error));
-  const ls_status status = read_batches(arena, trace, file, pooled, error);
+  const ls_status status = read_batches(arena, trace, file, pooled, each, error);
   ls_safetensors_close(&file);
   return status;
 }

@@ -12,9 +12,11 @@ static ls_status read_settings(ls_arena *arena, const ls_json_object *root, ls_t
   LS_TRY(ls_json_child(arena, root, "hyper", &hyper, error));
   LS_TRY(ls_json_number(&hyper, "beta", &trace->pairs.beta, error));
   LS_TRY(ls_json_string_or(&hyper, "loss_type", "sigmoid", &loss, error));
-  if (trace->pairs.beta > 0 && strcmp(loss, "sigmoid") == 0) return LS_OK;
-  return ls_fail(error, LS_INPUT, "%s: beta %g, loss_type %.40s; expected above 0, and sigmoid",
-                 hyper.where, trace->pairs.beta, loss);
+  trace->pairs.odds = strcmp(loss, "orpo") == 0;
+  if (trace->pairs.beta > 0 && (trace->pairs.odds || strcmp(loss, "sigmoid") == 0)) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: beta %g, loss_type %.40s; expected above 0, and sigmoid or orpo", hyper.where,
+                 trace->pairs.beta, loss);
 }
 
 static ls_status read_logps(ls_arena *arena, const ls_json_object *root, ls_trace *trace,

@@ -361,18 +361,18 @@ static void check_step(const worker *self, int64_t s) {
 static ls_status check_correct(const worker *self, const ls_inputs *inputs, int64_t s,
                                ls_error *error) {
   task *of = self->of;
-  int64_t correct = 0;
+  ls_told told = ls_told_none(self->arena, of->session->config.classes);
   if (of->session->layout.compute != LS_F64) return LS_OK;
   for (int m = 0; m < of->session->layout.microbatches; m++) {
     LS_TRY(ls_inputs_fill(inputs, self->rank, LS_SESSION_EVALUATE, m, s, error));
     LS_TRY(ls_rank_run(self->rank, LS_SESSION_EVALUATE, error));
-    LS_TRY(ls_count_correct(self->rank, &correct, error));
+    LS_TRY(ls_count_told(self->rank, &told, error));
   }
-  LS_TRY(ls_sum_correct(self->rank, &correct, error));
+  LS_TRY(ls_sum_told(self->rank, &told, error));
   char where[48];
   snprintf(where, sizeof where, "texts told right at step %lld", (long long)s);
   if (self->records)
-    record(of, LS_VERIFY_LOSS, 1, fabs((double)correct - of->about->trace->correct[s]),
+    record(of, LS_VERIFY_LOSS, 1, fabs((double)ls_told_right(&told) - of->about->trace->correct[s]),
            of->tolerances.loss[s], where);
   return LS_OK;
 }
@@ -656,7 +656,10 @@ ls_status ls_verify_prepare(ls_arena *arena, const char *folder, const char *con
   LS_TRY(ls_run_file_parse(arena, name, text, strlen(text), words, word_count, &made->run, error));
   LS_TRY(refuse_others(made->run, error));
   made->run->model = trace->model;
-  if (trace->pairs.beta > 0) {
+  if (trace->pairs.odds) {
+    made->run->task = LS_RUN_ORPO;
+    made->run->orpo.lambda = trace->pairs.beta;
+  } else if (trace->pairs.beta > 0) {
     made->run->task = LS_RUN_DPO;
     made->run->dpo.beta = trace->pairs.beta;
   }

@@ -23,6 +23,21 @@ static inline void make_linear(op_case *c) {
   }
 }
 
+/* Products of weights in blocks; some of more weights than one panel has. */
+static inline void make_linear_blocks(op_case *c) {
+  const bool large = random_below(8) == 0;
+  const int64_t n = large ? 9 : any_rows(), pad = random_below(5);
+  const int64_t m = large ? 1300 + random_below(9) : any_size();
+  const int64_t blocks = large ? 17 : 1 + random_below(5), k = blocks * LS_BLOCK_WEIGHTS;
+  const operand nk = matrix_of(n, k, 2, pad), nm = matrix_of(n, m, 2, random_below(5));
+  const bool forward = random_below(2);
+  c->kind = forward ? LS_OP_LINEAR_BLOCKS : LS_OP_LINEAR_BLOCKS_DX;
+  c->inputs = 2, c->outputs = 1;
+  c->in[0] = forward ? nk : nm, c->out[0] = forward ? nm : nk;
+  c->in[1] = matrix_of(m, blocks, random_below(3), random_below(2));
+  c->in[1].kind = random_below(2) ? NF4_BLOCKS : INT8_BLOCKS;
+}
+
 static inline void make_elementwise(op_case *c) {
   static const ls_op_kind kinds[] = {LS_OP_ADD,       LS_OP_BIAS,        LS_OP_GELU,
                                      LS_OP_GELU_BWD,  LS_OP_SWIGLU,      LS_OP_SWIGLU_BWD,

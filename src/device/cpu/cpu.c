@@ -143,7 +143,8 @@ int ls_cpu_parts(const ls_device_facts *of, int64_t elements) {
 
 /* Our own kernels keep to the recipe, which counts what they ask for. */
 static size_t wants(ls_op_kind kind, const ls_kernel_args *args) {
-  const bool product = kind == LS_OP_LINEAR || kind == LS_OP_LINEAR_DX || kind == LS_OP_LINEAR_DW;
+  const bool product = kind == LS_OP_LINEAR || kind == LS_OP_LINEAR_DX || kind == LS_OP_LINEAR_DW ||
+                       kind == LS_OP_LINEAR_BLOCKS || kind == LS_OP_LINEAR_BLOCKS_DX;
   return product ? ls_cpu_linear_wants(kind, args) : 0;
 }
 

@@ -220,6 +220,14 @@ static void few_rows_turns(const void *work, int part, int64_t begin, int64_t en
   ls_cpu_vectors()->rows_multiply(work, begin, end);
 }
 
+static void order_as_codes(float *x, int64_t count) {
+  for (int64_t at = 0; at < count; at += LS_BLOCK_WEIGHTS) {
+    float block[LS_BLOCK_WEIGHTS];
+    memcpy(block, x + at, sizeof block);
+    for (int i = 0; i < LS_BLOCK_WEIGHTS; i++) x[at + ls_nf4_place(i)] = block[i];
+  }
+}
+
 static ls_status few_rows(const ls_linear *l, const ls_kernel_args *args, ls_error *error) {
   float *x = ls_cpu_scratch(args, ls_few_rows_bytes(l));
   if (!x)
@@ -232,6 +240,7 @@ static ls_status few_rows(const ls_linear *l, const ls_kernel_args *args, ls_err
                         .dims = {l->n, l->m},
                         .valid = {l->n, l->m}};
   widen(&wide, l->nk, 0, 0);
+  if (l->mk->dtype == LS_NF4) order_as_codes(x, l->n * l->k);
   const ls_few_rows product = {.y = sums.data,
                                .x = x,
                                .weights = l->mk->data,
@@ -300,16 +309,55 @@ static ls_status multiply_split(const ls_product *p, bool add, const ls_kernel_a
   return LS_OK;
 }
 
+static ls_status many_rows(const ls_linear *l, const ls_kernel_args *args, ls_error *error) {
+  if (!ls_linear_is_direct(args->queue->facts, l)) return widened(l, args, error);
+  const ls_product p = ls_product_of(l->kind, l->nk, l->nm, l->mk, l->n, l->m, l->k);
+  return (ls_product_splits(args->queue->facts, &p) ? multiply_split : multiply)(&p, l->add, args,
+                                                                                 error);
+}
+
+/* Makes a panel's weights of the blocks that begin at (row, column). */
+static ls_status restore(const ls_panel *panel, const ls_view *blocks, int64_t row, int64_t column,
+                         const ls_kernel_args *args, ls_error *error) {
+  ls_kernel_args restored = {.queue = args->queue, .inputs = 1, .outputs = 1};
+  restored.in[0] = slice(blocks, row, panel->weights.valid[0], column / LS_BLOCK_WEIGHTS,
+                         panel->weights.valid[1] / LS_BLOCK_WEIGHTS);
+  restored.out[0] = panel->weights;
+  return ls_cpu_vectors()->dequantize(&restored, error);
+}
+
+static ls_status in_panels(const ls_linear *l, const ls_kernel_args *args, ls_error *error) {
+  const ls_device_facts *facts = args->queue->facts;
+  const int64_t all = ls_linear_columns(l), columns = ls_panel_columns(facts, l);
+  ls_panel panel;
+  ls_panel_make(l, 0, columns, &panel);
+  const size_t bytes = ls_panel_bytes(&panel), rest = ls_panel_scratch(facts, l);
+  char *scratch = ls_cpu_scratch(args, bytes + rest);
+  if (!scratch)
+    return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes + rest);
+  ls_kernel_args within = *args;
+  within.workspace = scratch + bytes;
+  within.workspace_bytes = rest;
+  for (int64_t first = 0; first < all; first += columns) {
+    const bool forward = l->kind == LS_OP_LINEAR;
+    ls_panel_make(l, first, least(columns, all - first), &panel);
+    panel.weights.data = scratch;
+    LS_TRY(restore(&panel, l->mk, forward ? first : 0, forward ? 0 : first, args, error));
+    LS_TRY(many_rows(&panel.l, &within, error));
+  }
+  return LS_OK;
+}
+
 ls_status ls_cpu_linear(ls_op_kind kind, const ls_kernel_args *args, ls_error *error) {
   const ls_linear l = ls_linear_read(kind, args, false);
-  const ls_product p = ls_product_of(kind, l.nk, l.nm, l.mk, l.n, l.m, l.k);
-  const bool empty = p.rows <= 0 || p.columns <= 0 || p.depth <= 0;
+  const bool empty = l.n <= 0 || l.m <= 0 || l.k <= 0;
+  if (ls_linear_has_blocks(&l) && l.k != l.mk->valid[1] * LS_BLOCK_WEIGHTS)
+    return ls_fail(error, LS_INTERNAL, "%lld blocks of a row are multiplied with %lld columns",
+                   (long long)l.mk->valid[1], (long long)l.nk->valid[1]);
   clear_output(&l, empty);
   if (empty) return LS_OK;
   if (ls_linear_is_few_rows(&l)) return few_rows(&l, args, error);
-  if (!ls_linear_is_direct(args->queue->facts, &l)) return widened(&l, args, error);
-  return (ls_product_splits(args->queue->facts, &p) ? multiply_split : multiply)(&p, l.add, args,
-                                                                                 error);
+  return (ls_linear_has_blocks(&l) ? in_panels : many_rows)(&l, args, error);
 }
 
 static ls_status kernel_linear(const ls_kernel_args *args, ls_error *error) {
@@ -324,28 +372,51 @@ static ls_status kernel_linear_dw(const ls_kernel_args *args, ls_error *error) {
   return ls_cpu_linear(LS_OP_LINEAR_DW, args, error);
 }
 
+static ls_status kernel_linear_blocks(const ls_kernel_args *args, ls_error *error) {
+  return ls_cpu_linear(LS_OP_LINEAR_BLOCKS, args, error);
+}
+
+static ls_status kernel_linear_blocks_dx(const ls_kernel_args *args, ls_error *error) {
+  return ls_cpu_linear(LS_OP_LINEAR_BLOCKS_DX, args, error);
+}
+
 void ls_cpu_linear_kernels(ls_kernel_table *table) {
   table->kernel[LS_OP_LINEAR] = kernel_linear;
   table->kernel[LS_OP_LINEAR_DX] = kernel_linear_dx;
   table->kernel[LS_OP_LINEAR_DW] = kernel_linear_dw;
+  table->kernel[LS_OP_LINEAR_BLOCKS] = kernel_linear_blocks;
+  table->kernel[LS_OP_LINEAR_BLOCKS_DX] = kernel_linear_blocks_dx;
+}
+
+static size_t many_rows_want(const ls_linear *l, const ls_device_facts *facts) {
+  if (!ls_linear_is_direct(facts, l)) return 0;
+  const ls_product p = ls_product_of(l->kind, l->nk, l->nm, l->mk, l->n, l->m, l->k);
+  if (!ls_product_splits(facts, &p)) return wanted(&p, l->add, facts);
+  ls_device_facts alone = *facts;
+  alone.threads = 1;
+  const ls_split_product split = ls_product_split(facts, &p, l->add);
+  size_t most = 0;
+  for (int i = 0; i < split.parts; i++) {
+    const ls_product part = ls_split_part(&split, i);
+    const size_t bytes = part.rows && part.columns ? wanted(&part, l->add, &alone) : 0;
+    if (bytes > most) most = bytes;
+  }
+  return most * (size_t)split.parts;
 }
 
 /* Of the entries that are valid: those are what is multiplied. */
 size_t ls_cpu_linear_wants(ls_op_kind kind, const ls_kernel_args *args) {
   const ls_linear l = ls_linear_read(kind, args, false);
-  if (l.n <= 0 || l.m <= 0 || l.k <= 0 || ls_linear_is_few_rows(&l)) return 0;
   const ls_device_facts *facts = args->queue->facts;
-  if (!ls_linear_is_direct(facts, &l)) return 0;
-  const ls_product p = ls_product_of(kind, l.nk, l.nm, l.mk, l.n, l.m, l.k);
-  if (!ls_product_splits(facts, &p)) return wanted(&p, l.add, facts);
-  ls_device_facts alone = *facts;
-  alone.threads = 1;
-  const ls_split_product split = ls_product_split(facts, &p, l.add);
+  if (l.n <= 0 || l.m <= 0 || l.k <= 0 || ls_linear_is_few_rows(&l)) return 0;
+  if (!ls_linear_has_blocks(&l)) return many_rows_want(&l, facts);
+  const int64_t all = ls_linear_columns(&l), columns = ls_panel_columns(facts, &l);
   size_t most = 0;
-  for (int i = 0; i < split.parts; i++) {
-    const ls_product part = ls_split_part(&split, i);
-    const size_t bytes = part.rows && part.columns ? wanted(&part, l.add, &alone) : 0;
+  for (int last = 0; last < 2; last++) {
+    ls_panel panel;
+    ls_panel_make(&l, 0, last ? (all - 1) % columns + 1 : columns, &panel);
+    const size_t bytes = ls_panel_bytes(&panel) + many_rows_want(&panel.l, facts);
     if (bytes > most) most = bytes;
   }
-  return most * (size_t)split.parts;
+  return most;
 }

@@ -9,7 +9,9 @@ static int64_t least(int64_t a, int64_t b) {
 
 ls_linear ls_linear_read(ls_op_kind kind, const ls_kernel_args *args, bool whole) {
   ls_linear l = {.kind = kind, .add = args->accumulate[0]};
-  switch (kind) {
+  if (kind == LS_OP_LINEAR_BLOCKS) l.kind = LS_OP_LINEAR;
+  if (kind == LS_OP_LINEAR_BLOCKS_DX) l.kind = LS_OP_LINEAR_DX;
+  switch (l.kind) {
     case LS_OP_LINEAR: l.nk = &args->in[0], l.mk = &args->in[1], l.nm = &args->out[0]; break;
     case LS_OP_LINEAR_DX: l.nm = &args->in[0], l.mk = &args->in[1], l.nk = &args->out[0]; break;
     default: l.nm = &args->in[0], l.nk = &args->in[1], l.mk = &args->out[0]; break;
@@ -19,7 +21,7 @@ ls_linear ls_linear_read(ls_op_kind kind, const ls_kernel_args *args, bool whole
   const int64_t *mk = whole ? l.mk->dims : l.mk->valid;
   l.n = least(nk[0], nm[0]);
   l.m = least(nm[1], mk[0]);
-  l.k = least(nk[1], mk[1]);
+  l.k = least(nk[1], mk[1] * ls_dtype_numbers(l.mk->dtype));
   return l;
 }
 
@@ -206,20 +208,86 @@ size_t ls_widening_bytes(const ls_widening *w, int parts) {
   return (size_t)(shared + parts * w->part_floats) * sizeof(float);
 }
 
+static size_t scratch_of(const ls_device_facts *facts, const ls_linear *l) {
+  if (!ls_linear_is_direct(facts, l)) {
+    const ls_widening w = ls_widening_of(l);
+    return ls_widening_bytes(&w, ls_cpu_parts(facts, INT64_MAX));
+  }
+  const ls_product p = product_of(l);
+  if (!ls_product_splits(facts, &p)) return ls_product_scratch(facts, &p, facts->threads);
+  const ls_split_product split = ls_product_split(facts, &p, l->add);
+  return split.part_bytes * (size_t)split.parts + 64;
+}
+
+bool ls_linear_has_blocks(const ls_linear *l) {
+  return ls_dtype_numbers(l->mk->dtype) > 1;
+}
+
+int64_t ls_linear_columns(const ls_linear *l) {
+  return l->kind == LS_OP_LINEAR ? l->m : l->k;
+}
+
+static ls_dtype panel_dtype(const ls_linear *l) {
+  return l->kind == LS_OP_LINEAR ? l->nk->dtype : l->nm->dtype;
+}
+
+int64_t ls_panel_columns(const ls_device_facts *facts, const ls_linear *l) {
+  enum { BYTES = 1 << 20 }; /* for each part of the product */
+  const int64_t depth = l->kind == LS_OP_LINEAR ? l->k : l->m;
+  const int64_t bytes = BYTES * (int64_t)ls_cpu_parts(facts, INT64_MAX);
+  const int64_t columns = bytes / (depth * (int64_t)ls_dtype_bytes(panel_dtype(l)));
+  return least(ls_linear_columns(l), columns < LS_BLOCK_WEIGHTS
+                                         ? LS_BLOCK_WEIGHTS
+                                         : columns - columns % LS_BLOCK_WEIGHTS);
+}
+
+void ls_panel_make(const ls_linear *l, int64_t first, int64_t columns, ls_panel *panel) {
+  const bool forward = l->kind == LS_OP_LINEAR;
+  const int64_t rows = forward ? columns : l->m, depth = forward ? l->k : columns;
+  panel->l = *l;
+  panel->l.mk = &panel->weights;
+  panel->weights = (ls_view){.dtype = panel_dtype(l),
+                             .ndim = 2,
+                             .dims = {rows, ls_dense_stride(depth)},
+                             .valid = {rows, depth}};
+  panel->target = forward ? *l->nm : *l->nk;
+  panel->target.valid[1] = columns;
+  if (panel->target.data)
+    panel->target.data =
+        (char *)panel->target.data + (size_t)first * ls_dtype_bytes(panel->target.dtype);
+  *(forward ? &panel->l.nm : &panel->l.nk) = &panel->target;
+  *(forward ? &panel->l.m : &panel->l.k) = columns;
+}
+
+size_t ls_panel_bytes(const ls_panel *panel) {
+  const ls_view *weights = &panel->weights;
+  const size_t elements = (size_t)(weights->dims[0] * weights->dims[1]);
+  return (elements * ls_dtype_bytes(weights->dtype) + 63) / 64 * 64;
+}
+
+/* The first panel is the largest; the last has what is left. */
+size_t ls_panel_scratch(const ls_device_facts *facts, const ls_linear *l) {
+  const int64_t all = ls_linear_columns(l), columns = ls_panel_columns(facts, l);
+  size_t most = 0;
+  for (int last = 0; last < 2; last++) {
+    ls_panel panel;
+    ls_panel_make(l, 0, last ? (all - 1) % columns + 1 : columns, &panel);
+    const size_t bytes = scratch_of(facts, &panel.l);
+    if (bytes > most) most = bytes;
+  }
+  return most + 64;
+}
+
 /* Scratch for the entries that are stored or, where `whole` is false, valid. */
 static size_t recipe(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args,
                      bool whole) {
   const ls_linear l = ls_linear_read(kind, args, whole);
   if (l.n <= 0 || l.m <= 0 || l.k <= 0) return 0;
   if (ls_linear_is_few_rows(&l)) return ls_few_rows_bytes(&l);
-  if (!ls_linear_is_direct(facts, &l)) {
-    const ls_widening w = ls_widening_of(&l);
-    return ls_widening_bytes(&w, ls_cpu_parts(facts, INT64_MAX));
-  }
-  const ls_product p = product_of(&l);
-  if (!ls_product_splits(facts, &p)) return ls_product_scratch(facts, &p, facts->threads);
-  const ls_split_product split = ls_product_split(facts, &p, l.add);
-  return split.part_bytes * (size_t)split.parts + 64;
+  if (!ls_linear_has_blocks(&l)) return scratch_of(facts, &l);
+  ls_panel panel;
+  ls_panel_make(&l, 0, ls_panel_columns(facts, &l), &panel);
+  return ls_panel_bytes(&panel) + ls_panel_scratch(facts, &l);
 }
 
 size_t ls_linear_recipe(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args) {

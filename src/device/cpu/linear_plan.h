@@ -20,7 +20,8 @@ typedef struct ls_linear {
 } ls_linear;
 
 /* Reads the three views of `kind` from `args`, as many of their entries as `whole` says: those
- * stored, or those valid. */
+ * stored, or those valid. A product of blocks is read as one of weights, of which mk has the
+ * blocks. */
 ls_linear ls_linear_read(ls_op_kind kind, const ls_kernel_args *args, bool whole);
 
 /* A grouped product: of which kind the product of one expert's rows is, and whether it makes the
@@ -55,6 +56,22 @@ size_t ls_product_scratch(const ls_device_facts *facts, const ls_product *produc
  * as they are stored. Each sum is one thread's, so this is exact as well. */
 bool ls_linear_is_few_rows(const ls_linear *l);
 size_t ls_few_rows_bytes(const ls_linear *l);
+
+/* A product of many rows and weights in blocks: a panel of weights, from which so many columns of
+ * the target are made, is restored as a matrix, to be multiplied while it is in the caches. */
+typedef struct ls_panel {
+  ls_linear l;             /* with `weights` as mk, and `target` in the place of nm or nk */
+  ls_view weights, target; /* weights without data */
+} ls_panel;
+
+bool ls_linear_has_blocks(const ls_linear *l);
+int64_t ls_linear_columns(const ls_linear *l); /* of the target */
+int64_t ls_panel_columns(const ls_device_facts *facts, const ls_linear *l);
+void ls_panel_make(const ls_linear *l, int64_t first, int64_t columns, ls_panel *panel);
+size_t ls_panel_bytes(const ls_panel *panel);
+
+/* Scratch of all panels' products beside the panel. */
+size_t ls_panel_scratch(const ls_device_facts *facts, const ls_linear *l);
 
 /* Whether the CPU multiplies these operands as they are stored, and fast. */
 bool ls_linear_is_direct(const ls_device_facts *facts, const ls_linear *l);

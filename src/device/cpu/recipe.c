@@ -47,6 +47,8 @@ static size_t recipe(const ls_device_facts *facts, ls_op_kind kind, const ls_ker
   switch (kind) {
     case LS_OP_LINEAR:
     case LS_OP_LINEAR_DX:
+    case LS_OP_LINEAR_BLOCKS:
+    case LS_OP_LINEAR_BLOCKS_DX:
     case LS_OP_LINEAR_DW: bytes = ls_linear_recipe(facts, kind, args); break;
     case LS_OP_GROUPED_UP:
     case LS_OP_GROUPED_UP_DX:

@@ -93,7 +93,7 @@ static void dequantize_turns(const void *work, int part, int64_t begin, int64_t 
   }
 }
 
-static ls_status kernel_dequantize(const ls_kernel_args *args, ls_error *error) {
+ls_status LS_VECTOR(ls_dequantize)(const ls_kernel_args *args, ls_error *error) {
   const ls_view *in = &args->in[0], *out = &args->out[0];
   if (out->valid[1] != in->valid[1] * LS_BLOCK_WEIGHTS || args->accumulate[0])
     return ls_fail(error, LS_INTERNAL, "%lld blocks of a row are to make %lld weights",
@@ -105,5 +105,5 @@ static ls_status kernel_dequantize(const ls_kernel_args *args, ls_error *error) 
 }
 
 void LS_VECTOR(ls_fill_blocks)(ls_kernel_table *table) {
-  table->kernel[LS_OP_DEQUANTIZE] = kernel_dequantize;
+  table->kernel[LS_OP_DEQUANTIZE] = LS_VECTOR(ls_dequantize);
 }

@@ -25,4 +25,9 @@ void LS_VECTOR(ls_join_parts)(const ls_view *out, bool add, const float *sums, i
 
 void LS_VECTOR(ls_rows_multiply)(const ls_few_rows *product, int64_t begin, int64_t end);
 
+/* The same of weights that are stored as blocks. */
+void LS_VECTOR(ls_rows_multiply_blocks)(const ls_few_rows *product, int64_t begin, int64_t end);
+
+ls_status LS_VECTOR(ls_dequantize)(const ls_kernel_args *args, ls_error *error);
+
 #endif

@@ -60,7 +60,9 @@ LS_INLINE void rows_run(const ls_few_rows *p, bool bf16, int64_t begin, int64_t 
 }
 
 void LS_VECTOR(ls_rows_multiply)(const ls_few_rows *p, int64_t begin, int64_t end) {
-  if (p->dtype == LS_BF16)
+  if (ls_dtype_numbers(p->dtype) > 1)
+    LS_VECTOR(ls_rows_multiply_blocks)(p, begin, end);
+  else if (p->dtype == LS_BF16)
     rows_run(p, true, begin, end);
   else
     rows_run(p, false, begin, end);

@@ -36,4 +36,5 @@ const ls_vector_set LS_VECTOR(ls_vector_set) = {
     .widen = widen_row,
     .narrow = narrow_row,
     .rows_multiply = LS_VECTOR(ls_rows_multiply),
+    .dequantize = LS_VECTOR(ls_dequantize),
 };

@@ -9,7 +9,8 @@
 #include "device/kernel.h"
 
 /* y[rows, columns] = x[rows, depth] weights[columns, depth]^T, of at most LS_FEW_ROWS rows: x and y
- * dense fp32, rows of weights in fp32 or bf16, `stride` elements apart. */
+ * dense fp32, rows of weights in fp32, bf16 or blocks, `stride` elements apart. Beside blocks of
+ * NF4 x is in the order that ls_nf4_place says. */
 enum { LS_FEW_ROWS = 8 };
 typedef struct ls_few_rows {
   float *y;
@@ -18,6 +19,12 @@ typedef struct ls_few_rows {
   ls_dtype dtype;
   int64_t stride, rows, columns, depth;
 } ls_few_rows;
+
+/* Where a block's number `i` of x stands: beside codes at the same place of each 32-bit word, in
+ * whose order a vector of words has them. */
+static inline int ls_nf4_place(int i) {
+  return (i % 8 ^ 1) * 8 + i / 8;
+}
 
 typedef struct ls_vector_set {
   const char *name;
@@ -28,6 +35,7 @@ typedef struct ls_vector_set {
   void (*narrow)(void *target, ls_dtype dtype, const float *source, int64_t count, bool add);
   /* Columns [begin, end) of y. */
   void (*rows_multiply)(const ls_few_rows *product, int64_t begin, int64_t end);
+  ls_kernel dequantize;
 } ls_vector_set;
 
 extern const ls_vector_set ls_vector_set_plain;

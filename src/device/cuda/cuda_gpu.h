@@ -84,6 +84,8 @@ void ls_cuda_fill_kernels(ls_kernel_table *table);
 LS_CHECKED ls_status ls_cuda_products_create(ls_cuda_products **products, ls_error *error);
 void ls_cuda_products_destroy(ls_cuda_products **products);
 LS_CHECKED ls_status ls_cuda_multiply(ls_op_kind kind, const ls_kernel_args *args, ls_error *error);
+LS_CHECKED ls_status ls_cuda_multiply_blocks(ls_op_kind kind, const ls_kernel_args *args,
+                                             ls_error *error);
 
 /* Attention by cuDNN, where its library is: *plans stays NULL where it is not, or
  * where it gives no handle, which is said. A plan is made once

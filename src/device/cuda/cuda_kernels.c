@@ -80,6 +80,8 @@ static ls_status run(ls_op_kind kind, const ls_kernel_args *args, ls_error *erro
   ls_cuda_launches launches;
   if (kind == LS_OP_LINEAR || kind == LS_OP_LINEAR_DX || kind == LS_OP_LINEAR_DW)
     return ls_cuda_multiply(kind, args, error);
+  if (kind == LS_OP_LINEAR_BLOCKS || kind == LS_OP_LINEAR_BLOCKS_DX)
+    return ls_cuda_multiply_blocks(kind, args, error);
   if (kind == LS_OP_ATTENTION || kind == LS_OP_ATTENTION_BWD) {
     bool done;
     LS_TRY(ls_cuda_attend(kind, args, &done, error));

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "device/cuda/cuda_gpu.h"
+#include "device/cuda/cuda_recipe.h"
 
 /* Facts: cublasLt.h, cublas_api.h and library_types.h of CUDA 13.0. */
 enum {
@@ -261,4 +262,30 @@ ls_status ls_cuda_multiply(ls_op_kind kind, const ls_kernel_args *args, ls_error
       LS_TRY(multiply(args, &part, &at, args->accumulate[0] || deep > 0, error));
     }
   return LS_OK;
+}
+
+/* Products of blocks: the weights are made in the workspace first, as the matrix that the library
+ * takes. */
+ls_status ls_cuda_multiply_blocks(ls_op_kind kind, const ls_kernel_args *args, ls_error *error) {
+  const bool forward = kind == LS_OP_LINEAR_BLOCKS;
+  const ls_view *blocks = &args->in[1];
+  const size_t bytes = ls_cuda_restored_bytes(args);
+  ls_kernel_args restored = {.queue = args->queue, .inputs = 1, .outputs = 1, .in = {*blocks}};
+  ls_view *weights = &restored.out[0];
+  ls_cuda_launches launches;
+  if (args->workspace_bytes < bytes)
+    return ls_fail(error, LS_INTERNAL, "a workspace of %zu bytes: expected %zu and more",
+                   args->workspace_bytes, bytes);
+  *weights = (ls_view){.data = args->workspace, .dtype = args->in[0].dtype, .ndim = 2};
+  for (int d = 0; d < 2; d++) {
+    weights->dims[d] = blocks->dims[d] * (d ? LS_BLOCK_WEIGHTS : 1);
+    weights->valid[d] = blocks->valid[d] * (d ? LS_BLOCK_WEIGHTS : 1);
+  }
+  LS_TRY(ls_cuda_choose(LS_OP_DEQUANTIZE, &restored, &launches, error));
+  LS_TRY(ls_cuda_launch_all(args->queue->stream, &launches, error));
+  ls_kernel_args product = *args;
+  product.in[1] = *weights;
+  product.workspace = (char *)args->workspace + bytes;
+  product.workspace_bytes = ls_cuda_product_bytes(args->queue->facts);
+  return ls_cuda_multiply(forward ? LS_OP_LINEAR : LS_OP_LINEAR_DX, &product, error);
 }

@@ -1,6 +1,6 @@
 /* What is known of CUDA devices without one: memory, formats, and bounds of the workspace that
  * libraries ask for and that our kernels are to keep to. */
-#include "device/facts.h"
+#include "device/cuda/cuda_recipe.h"
 
 /* Sums of columns by each multiprocessor, of which one kernel then takes the sum. */
 static size_t column_sums(const ls_device_facts *facts, const ls_view *of, int sums) {
@@ -57,12 +57,26 @@ static size_t pair_sums(const ls_kernel_args *args, int labels, int sums) {
   return length <= 0 ? 0 : (size_t)((tokens + length - 1) / length * sums) * sizeof(double);
 }
 
+size_t ls_cuda_product_bytes(const ls_device_facts *facts) {
+  return (size_t)(facts->architecture >= 90 ? 32 : 4) << 20;
+}
+
+size_t ls_cuda_restored_bytes(const ls_kernel_args *args) {
+  enum { ALIGNMENT = 256 };
+  const ls_view *blocks = &args->in[1];
+  const size_t weights = (size_t)(blocks->dims[0] * blocks->dims[1] * LS_BLOCK_WEIGHTS);
+  const size_t bytes = weights * ls_dtype_bytes(args->in[0].dtype);
+  return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
 static size_t workspace(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args) {
-  enum { MIB = 1 << 20, SMALL = 1 << 16 };
+  enum { SMALL = 1 << 16 };
   switch (kind) {
     case LS_OP_LINEAR:
     case LS_OP_LINEAR_DX:
-    case LS_OP_LINEAR_DW: return (size_t)(facts->architecture >= 90 ? 32 : 4) * MIB;
+    case LS_OP_LINEAR_DW: return ls_cuda_product_bytes(facts);
+    case LS_OP_LINEAR_BLOCKS:
+    case LS_OP_LINEAR_BLOCKS_DX: return ls_cuda_restored_bytes(args) + ls_cuda_product_bytes(facts);
     case LS_OP_GROUPED_UP:
     case LS_OP_GROUPED_UP_DX:
     case LS_OP_GROUPED_UP_DW:

@@ -1,5 +1,7 @@
 #include "device/reference/reference.h"
 
+#include "base/blocks.h"
+
 /* Matrix products. The compiler may not reorder sums of floating-point numbers, so speed comes from
  * several sums at once: four dot products, or eight columns that stay in registers. */
 
@@ -91,6 +93,83 @@ ls_status LS_REFERENCE(LINEAR_DW)(const ls_kernel_args *args, ls_error *error) {
                  count, columns);
     ls_put_padding(row, columns, dweight->dims[1], args->accumulate[0]);
   }
+  return LS_OK;
+}
+
+enum { TOGETHER = 64 }; /* rows that a block is restored for at once */
+
+/* A block of a row of weights, which are rounded to fp32 whatever is computed in. */
+static void restore(float weights[LS_BLOCK_WEIGHTS], const ls_view *blocks, int64_t row,
+                    int64_t block) {
+  const size_t bytes = ls_dtype_bytes(blocks->dtype);
+  const char *at = (const char *)blocks->data + (size_t)(row * blocks->dims[1] + block) * bytes;
+  ls_blocks_restore(blocks->dtype, at, 1, weights);
+}
+
+/* y of rows [first, first + rows) and column m. */
+static void blocks_column(const ls_kernel_args *args, int64_t first, int64_t rows, int64_t m) {
+  const ls_view *x = &args->in[0], *blocks = &args->in[1], *y = &args->out[0];
+  double sums[TOGETHER] = {0};
+  for (int64_t b = 0; b < blocks->valid[1]; b++) {
+    float weights[LS_BLOCK_WEIGHTS];
+    restore(weights, blocks, m, b);
+    for (int64_t n = 0; n < rows; n++) {
+      const LS_REAL *from = ls_real_row(x, first + n) + b * LS_BLOCK_WEIGHTS;
+      for (int i = 0; i < LS_BLOCK_WEIGHTS; i++) sums[n] += (double)from[i] * (double)weights[i];
+    }
+  }
+  for (int64_t n = 0; n < rows; n++)
+    ls_put(&ls_real_row(y, first + n)[m], sums[n], args->accumulate[0]);
+}
+
+/* dx of rows [first, first + rows) and the columns of block b. */
+static void blocks_columns_dx(const ls_kernel_args *args, int64_t first, int64_t rows, int64_t b) {
+  const ls_view *dy = &args->in[0], *blocks = &args->in[1], *dx = &args->out[0];
+  double sums[TOGETHER][LS_BLOCK_WEIGHTS] = {{0}};
+  for (int64_t m = 0; m < ls_smaller(dy->valid[1], blocks->valid[0]); m++) {
+    float weights[LS_BLOCK_WEIGHTS];
+    restore(weights, blocks, m, b);
+    for (int64_t n = 0; n < rows; n++) {
+      const double value = (double)ls_real_row(dy, first + n)[m];
+      for (int i = 0; i < LS_BLOCK_WEIGHTS; i++) sums[n][i] += value * (double)weights[i];
+    }
+  }
+  for (int64_t n = 0; n < rows; n++)
+    for (int i = 0; i < LS_BLOCK_WEIGHTS; i++)
+      ls_put(&ls_real_row(dx, first + n)[b * LS_BLOCK_WEIGHTS + i], sums[n][i],
+             args->accumulate[0]);
+}
+
+static ls_status expect_blocks(const ls_view *wide, const ls_view *blocks, ls_error *error) {
+  if (wide->valid[1] == blocks->valid[1] * LS_BLOCK_WEIGHTS) return LS_OK;
+  return ls_fail(error, LS_INTERNAL, "%lld blocks of a row are multiplied with %lld columns",
+                 (long long)blocks->valid[1], (long long)wide->valid[1]);
+}
+
+ls_status LS_REFERENCE(LINEAR_BLOCKS)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rb>r", error));
+  const ls_view *y = &args->out[0];
+  LS_TRY(expect_blocks(&args->in[0], &args->in[1], error));
+  const int64_t columns = ls_smaller(args->in[1].valid[0], y->dims[1]);
+  for (int64_t n = 0; n < y->valid[0]; n += TOGETHER) {
+    const int64_t rows = ls_smaller(TOGETHER, y->valid[0] - n);
+    for (int64_t m = 0; m < columns; m++) blocks_column(args, n, rows, m);
+  }
+  for (int64_t n = 0; n < y->valid[0]; n++)
+    ls_put_padding(ls_real_row(y, n), columns, y->dims[1], args->accumulate[0]);
+  return LS_OK;
+}
+
+ls_status LS_REFERENCE(LINEAR_BLOCKS_DX)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rb>r", error));
+  const ls_view *dx = &args->out[0], *blocks = &args->in[1];
+  LS_TRY(expect_blocks(dx, blocks, error));
+  for (int64_t n = 0; n < dx->valid[0]; n += TOGETHER) {
+    const int64_t rows = ls_smaller(TOGETHER, dx->valid[0] - n);
+    for (int64_t b = 0; b < blocks->valid[1]; b++) blocks_columns_dx(args, n, rows, b);
+  }
+  for (int64_t n = 0; n < dx->valid[0]; n++)
+    ls_put_padding(ls_real_row(dx, n), dx->valid[1], dx->dims[1], args->accumulate[0]);
   return LS_OK;
 }
 

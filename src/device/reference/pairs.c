@@ -59,6 +59,28 @@ static double told_apart(const ls_kernel_args *args, const double *answers, cons
   return args->attributes->dpo_beta * (answers[at->begin] - answers[at->middle]);
 }
 
+/* The log-probability of a mean of labels, kept below that of certainty, whose odds have no end. */
+static double below_certain(double answer) {
+  const double most = -1e-9;
+  return answer < most ? answer : most;
+}
+
+/* How much larger the log odds of the chosen answer are: of p they are log p - log(1 - p). */
+static double log_odds_ratio(const double *answers, const pair *at) {
+  const double chosen = below_certain(answers[at->begin]);
+  const double rejected = below_certain(answers[at->middle]);
+  return (chosen - rejected) - (log(-expm1(chosen)) - log(-expm1(rejected)));
+}
+
+static double loss_of(const ls_attributes *attributes, double apart, const double *answers,
+                      const pair *at) {
+  const double wrong = attributes->smoothing, own = attributes->scale;
+  if (own > 0)
+    return -own * answers[at->begin] +
+           attributes->dpo_beta * softplus(-log_odds_ratio(answers, at));
+  return (1 - wrong) * softplus(-apart) + (wrong > 0 ? wrong * softplus(apart) : 0);
+}
+
 ls_status LS_REFERENCE(PAIR_LOSS)(const ls_kernel_args *args, ls_error *error) {
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrriid>dD", error));
   const LS_REAL *largest = ls_real_data(&args->in[0]), *sums = ls_real_data(&args->in[1]);
@@ -68,38 +90,59 @@ ls_status LS_REFERENCE(PAIR_LOSS)(const ls_kernel_args *args, ls_error *error) {
   double *answers = args->out[1].data, loss = 0;
   for (int64_t begin = 0, end; begin < of.rows; begin = end) {
     double own = 0, other = 0; /* apart: equal ones leave exactly 0, wherever the reference lies */
+    int64_t count = 0;
     end = document_end(&of, begin);
     for (int64_t n = begin; n < end; n++) {
       if (of.labels[n] < 0) continue;
       own += (double)targets[n] - (double)largest[n] - log((double)sums[n]);
       other += reference[n];
+      count++;
     }
-    for (int64_t n = begin; n < end; n++) answers[n] = own - other;
+    const double answer =
+        args->attributes->scale > 0 ? (count > 0 ? own / (double)count : 0) : own - other;
+    for (int64_t n = begin; n < end; n++) answers[n] = answer;
   }
-  const double wrong = args->attributes->smoothing;
   pair at = {0};
-  while (next_pair(&of, at.end, &at)) {
-    const double apart = told_apart(args, answers, &at);
-    loss += (1 - wrong) * softplus(-apart) + (wrong > 0 ? wrong * softplus(apart) : 0);
-  }
+  while (next_pair(&of, at.end, &at))
+    loss += loss_of(args->attributes, told_apart(args, answers, &at), answers, &at);
   ls_put_cell(&args->out[0], loss, args->accumulate[0]);
   return LS_OK;
 }
 
-/* The loss of a token is minus its log-probability. */
+static int64_t labels_of(const documents *of, int64_t begin, int64_t end) {
+  int64_t count = 0;
+  for (int64_t n = begin; n < end; n++) count += of->labels[n] >= 0;
+  return count > 0 ? count : 1;
+}
+
+/* How often the loss of each token of both answers counts, which is minus its log-probability. */
+static void slopes_of(const ls_kernel_args *args, const documents *of, const pair *at,
+                      double each[2]) {
+  const ls_attributes *attributes = args->attributes;
+  const double *answers = args->in[0].data, wrong = attributes->smoothing, own = attributes->scale;
+  const double beta = attributes->dpo_beta, scale = *ls_cell_data(&args->in[3]);
+  const double apart = told_apart(args, answers, at);
+  each[0] = scale * beta * ((1 - wrong) * sigmoid(-apart) - wrong * sigmoid(apart));
+  each[1] = -each[0];
+  if (own <= 0) return;
+  const double ratio = beta * sigmoid(-log_odds_ratio(answers, at));
+  const double chosen = own + ratio / -expm1(below_certain(answers[at->begin]));
+  const double rejected = -ratio / -expm1(below_certain(answers[at->middle]));
+  each[0] = scale * chosen / (double)labels_of(of, at->begin, at->middle);
+  each[1] = scale * rejected / (double)labels_of(of, at->middle, at->end);
+}
+
 ls_status LS_REFERENCE(PAIR_LOSS_BWD)(const ls_kernel_args *args, ls_error *error) {
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "diid>r", error));
-  const double scale = *ls_cell_data(&args->in[3]) * args->attributes->dpo_beta;
-  const double *answers = args->in[0].data, wrong = args->attributes->smoothing;
   const documents of = documents_of(args, 1);
   LS_REAL *out = ls_real_data(&args->out[0]);
   for (int64_t n = 0; n < of.rows; n++) ls_put(&out[n], 0, args->accumulate[0]);
   pair at = {0};
   while (next_pair(&of, at.end, &at)) {
-    const double apart = told_apart(args, answers, &at);
-    const double each = scale * ((1 - wrong) * sigmoid(-apart) - wrong * sigmoid(apart));
+    double each[2];
+    slopes_of(args, &of, &at, each);
     for (int64_t n = at.begin; n < at.end; n++)
-      if (of.labels[n] >= 0) ls_put(&out[n], n < at.middle ? each : -each, args->accumulate[0]);
+      if (of.labels[n] >= 0) ls_put(&out[n], each[n >= at.middle], args->accumulate[0]);
   }
   return LS_OK;
 }

@@ -168,7 +168,7 @@ typedef struct ls_cuda_pairs {
   float *slopes;   /* how often each token's loss counts */
   double *parts;   /* of each sequence, for each cell */
   double *cells[3];
-  double beta, smoothing;
+  double beta, smoothing, own; /* own: with odds ratios, how often the chosen's own loss counts */
   int64_t tokens, sequence, sequences;
   int32_t add[3], add_slopes;
 } ls_cuda_pairs;

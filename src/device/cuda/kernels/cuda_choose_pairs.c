@@ -33,6 +33,7 @@ ls_status ls_cuda_choose_pairs(ls_op_kind kind, const ls_kernel_args *args,
                         .positions = args->in[labels + 1].data,
                         .beta = args->attributes->dpo_beta,
                         .smoothing = args->attributes->smoothing,
+                        .own = args->attributes->scale,
                         .tokens = ids->valid[0],
                         .sequence = sequence,
                         .sequences = ls_cuda_divide_up(ids->valid[0], sequence)};

@@ -50,7 +50,27 @@ __device__ inline void ls_each_pair(const ls_cuda_pairs &args, int64_t sequence,
 
 __device__ inline void ls_no_document(int64_t, int64_t) {}
 
-// A document's log-probability beyond the reference's, at each of its tokens.
+// Labels of a document; 1 where there are none.
+__device__ inline double ls_count_labels(const ls_cuda_pairs &args, int64_t begin, int64_t end) {
+  double count = 0;
+  for (int64_t n = begin + threadIdx.x; n < end; n += LS_CUDA_WARP) count += args.labels[n] >= 0;
+  count = ls_warp_sum(count);
+  return count > 0 ? count : 1;
+}
+
+// The log-probability of a mean of labels, kept below that of certainty, whose odds have no end.
+__device__ inline double ls_below_certain(double answer) {
+  return answer < -1e-9 ? answer : -1e-9;
+}
+
+// How much larger the log odds of the chosen answer are.
+__device__ inline double ls_log_odds_ratio(double chosen, double rejected) {
+  chosen = ls_below_certain(chosen), rejected = ls_below_certain(rejected);
+  return (chosen - rejected) - (log(-expm1(chosen)) - log(-expm1(rejected)));
+}
+
+// A document's log-probability beyond the reference's, or with odds ratios the mean of its labels',
+// at each of its tokens.
 __device__ inline void ls_put_answer(const ls_cuda_pairs &args, int64_t begin, int64_t end) {
   double own = 0, other = 0;  // apart: equal ones leave exactly 0, wherever the reference lies
   for (int64_t n = begin + threadIdx.x; n < end; n += LS_CUDA_WARP) {
@@ -59,7 +79,9 @@ __device__ inline void ls_put_answer(const ls_cuda_pairs &args, int64_t begin, i
            log(static_cast<double>(args.sums[n]));
     other += args.reference[n];
   }
-  const double answer = ls_warp_sum(own) - ls_warp_sum(other);
+  const double sum = ls_warp_sum(own);
+  const double answer = args.own > 0 ? sum / ls_count_labels(args, begin, end)
+                                     : sum - ls_warp_sum(other);
   for (int64_t n = begin + threadIdx.x; n < end; n += LS_CUDA_WARP) args.answers[n] = answer;
   __syncwarp();
 }
@@ -70,28 +92,42 @@ LS_KERNEL(ls_pair_loss, ls_cuda_pairs, 32) {
     ls_each_pair(
         args, s, [&](int64_t begin, int64_t end) { ls_put_answer(args, begin, end); },
         [&](int64_t begin, int64_t middle, int64_t) {
-          const double apart = args.beta * (args.answers[begin] - args.answers[middle]);
-          loss += (1 - args.smoothing) * ls_softplus(-apart) +
-                  (args.smoothing > 0 ? args.smoothing * ls_softplus(apart) : 0);
+          const double chosen = args.answers[begin], rejected = args.answers[middle];
+          const double apart = args.beta * (chosen - rejected);
+          if (args.own > 0)
+            loss += -args.own * chosen +
+                    args.beta * ls_softplus(-ls_log_odds_ratio(chosen, rejected));
+          else
+            loss += (1 - args.smoothing) * ls_softplus(-apart) +
+                    (args.smoothing > 0 ? args.smoothing * ls_softplus(apart) : 0);
         });
     if (threadIdx.x == 0) args.parts[s] = loss;
   }
 }
 
-// How often the loss of each token counts.
+// How often the loss of each token of both answers counts.
 LS_KERNEL(ls_pair_loss_bwd, ls_cuda_pairs, 32) {
-  const double scale = *args.scale * args.beta;
+  const double scale = *args.scale;
   for (int64_t s = blockIdx.x; s < args.sequences; s += gridDim.x) {
     if (!args.add_slopes)
       for (int64_t n = threadIdx.x; n < args.sequence; n += LS_CUDA_WARP)
         if (s * args.sequence + n < args.tokens) args.slopes[s * args.sequence + n] = 0;
     __syncwarp();
     ls_each_pair(args, s, ls_no_document, [&](int64_t begin, int64_t middle, int64_t end) {
-      const double apart = args.beta * (args.answers[begin] - args.answers[middle]);
-      const double each =
-          scale * ((1 - args.smoothing) * ls_sigmoid(-apart) - args.smoothing * ls_sigmoid(apart));
+      const double chosen = args.answers[begin], rejected = args.answers[middle];
+      const double apart = args.beta * (chosen - rejected);
+      double first = scale * args.beta *
+                     ((1 - args.smoothing) * ls_sigmoid(-apart) - args.smoothing * ls_sigmoid(apart));
+      double second = -first;
+      if (args.own > 0) {
+        const double ratio = args.beta * ls_sigmoid(-ls_log_odds_ratio(chosen, rejected));
+        first = scale * (args.own + ratio / -expm1(ls_below_certain(chosen))) /
+                ls_count_labels(args, begin, middle);
+        second = -scale * ratio / -expm1(ls_below_certain(rejected)) /
+                 ls_count_labels(args, middle, end);
+      }
       for (int64_t n = begin + threadIdx.x; n < end; n += LS_CUDA_WARP)
-        if (args.labels[n] >= 0) args.slopes[n] += static_cast<float>(n < middle ? each : -each);
+        if (args.labels[n] >= 0) args.slopes[n] += static_cast<float>(n < middle ? first : second);
     });
   }
 }

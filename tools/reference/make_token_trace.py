@@ -1,0 +1,127 @@
+"""Makes the training trace of classes of tokens, tests/data/traces/bert-tokens.
+
+    venv/bin/python tools/reference/make_token_trace.py --text genesis.txt --out tests/data/traces
+
+A BertForTokenClassification of transformers, trained by torch.optim.AdamW on rows padded on the
+right: a token a byte, and as labels what make_traces.py has no text for, a token's number modulo
+the classes, with -100 at every third token. Settings, files and trace.json are as in
+make_traces.py, whose float64 this is; logits.row0 are those of the first labelled token.
+"""
+
+import argparse
+import json
+import pathlib
+
+import torch
+import transformers
+from safetensors.torch import save_file
+
+from make_traces import (
+    BETAS, CLIP, EPSILON, WEIGHT_DECAY, Wide, clone, largest_difference, summary)
+
+STEPS, ROWS, WIDTH, RATE, CLASSES, SEED = 6, 4, 12, 3e-3, 3, 41
+CONFIG = dict(
+    vocab_size=67, hidden_size=16, intermediate_size=22, num_hidden_layers=2,
+    num_attention_heads=4, max_position_embeddings=16, type_vocab_size=2, initializer_range=0.15,
+    hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, pad_token_id=0, num_labels=CLASSES)
+
+
+def make_batches(text):
+    """Rows of differing length; the first is whole."""
+    ids = torch.tensor([1 + b % 66 for b in text[:STEPS * ROWS * WIDTH]]).view(STEPS, ROWS, WIDTH)
+    place = torch.arange(WIDTH)
+    length = WIDTH - torch.arange(ROWS) * 2
+    mask = (place < length[:, None]).expand(STEPS, ROWS, WIDTH).int()
+    labels = torch.where((place % 3 == 2) | (mask == 0), -100, ids % CLASSES)
+    return (ids * mask), mask, labels
+
+
+def train(model, batches):
+    decayed = [p for p in model.parameters() if p.ndim >= 2]
+    others = [p for p in model.parameters() if p.ndim < 2]
+    optimizer = torch.optim.AdamW(
+        [dict(params=decayed, weight_decay=WEIGHT_DECAY), dict(params=others, weight_decay=0.0)],
+        lr=RATE, betas=BETAS, eps=EPSILON)
+    steps, logits0, gradients = [], None, None
+    for ids, mask, labels in zip(*batches):
+        optimizer.zero_grad()
+        made = model(input_ids=ids, attention_mask=mask.long(), labels=labels)
+        made.loss.backward()
+        right = ((made.logits.argmax(-1) == labels) & (labels >= 0)).sum().item()
+        if logits0 is None:
+            logits0 = made.logits[0, 0].detach().clone()
+            gradients = {n: p.grad.clone() for n, p in model.named_parameters()}
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+        steps.append((made.loss.item(), norm.item(), right))
+    return steps, logits0, gradients
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--text", required=True)
+    parser.add_argument("--out", required=True, type=pathlib.Path)
+    options = parser.parse_args()
+    folder = options.out / "bert-tokens"
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
+    torch.manual_seed(SEED)
+    batches = make_batches(pathlib.Path(options.text).read_bytes())
+    model = transformers.BertForTokenClassification._from_config(
+        transformers.BertConfig(**CONFIG), attn_implementation="eager", dtype=torch.float32)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter += 0.1 * torch.randn_like(parameter)
+    model.config.save_pretrained(folder)
+    narrow_model = clone(model, torch.float32)
+    with Wide():
+        wide_model = clone(model, torch.float64)
+        wide = train(wide_model, batches)
+    narrow = train(narrow_model, batches)
+    config = json.loads((folder / "config.json").read_text())
+    config["architectures"] = [type(model).__name__]
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    save_file({n: p.detach().contiguous() for n, p in sorted(model.named_parameters())},
+              folder / "model.safetensors", metadata={"format": "pt"})
+    first = {f"grad.{n}": g.float().contiguous() for n, g in wide[2].items()}
+    first["logits.row0"] = wide[1].float().contiguous()
+    save_file(first, folder / "step0.safetensors")
+    ids, mask, labels = (each.int().unsqueeze(1).contiguous() for each in batches)
+    save_file(dict(input_ids=ids, attention_mask=mask, labels=labels,
+                   token_type_ids=torch.zeros_like(ids)), folder / "batches.safetensors")
+    final = dict(wide_model.named_parameters())
+    told = {
+        "kind": "bert_token_classification",
+        "source": f"PyTorch {torch.__version__.split('+')[0]}, transformers "
+        f"{transformers.__version__} {type(model).__name__}, torch.optim.AdamW",
+        "hyper": dict(steps=STEPS, micro_batches=1, B=ROWS, T=WIDTH, lr=RATE, schedule="constant",
+                      betas=BETAS, eps=EPSILON, weight_decay=WEIGHT_DECAY, grad_clip=CLIP),
+        "batch_layout": "batches.safetensors, int32: input_ids, attention_mask, token_type_ids, "
+        "labels [steps, micro_batches, B, T]; rows padded on the right with id 0, whose "
+        "attention_mask is 0; label -100: none",
+        "loss": f"cross-entropy of the {CLASSES} logits, summed over all labelled tokens of the "
+        "step and divided by their number",
+        "weight_decay_on": "parameters with 2 or more dimensions (embeddings included), none on "
+        "1-D parameters",
+        "tied_embeddings": False,
+        "reference_noise_f32_vs_f64": {
+            "logits_max_abs": (wide[1] - narrow[1].double()).abs().max().item(),
+            "grads_max_abs": largest_difference(wide[2], narrow[2]),
+            "final_params_max_abs": largest_difference(final, dict(narrow_model.named_parameters())),
+        },
+        "tokenizer": "bytes, modulo 66, plus 1; the book of Genesis from its start (King James)",
+        "initial": f"random (torch seed {SEED}; 1-D parameters perturbed)",
+        "final_params_f64": {name: summary(final[name]) for name in sorted(final)},
+        "steps": [dict(step=s, lr=RATE, loss_f64=a[0], grad_norm_f64=a[1], loss_f32=b[0],
+                       grad_norm_f32=b[1], correct_f64=float(a[2]))
+                  for s, (a, b) in enumerate(zip(wide[0], narrow[0]))],
+    }
+    (folder / "trace.json").write_text(json.dumps(told, indent=1) + "\n")
+    for file in folder.iterdir():
+        file.chmod(0o644)
+    print(f"bert-tokens: losses {wide[0][0][0]:.6f} to {wide[0][-1][0]:.6f}")
+
+
+if __name__ == "__main__":
+    main()
