@@ -1,55 +1,26 @@
-#include <string.h>
-
-#include "graph/op.h"
-#include "graph/ring.h"
-
-/* Keys that a query sees on average: half of the sequence, or less with a window; both ways twice
- * as many. */
-static double mean_keys(const ls_attributes *attributes) {
-  const double sequence = (double)attributes->sequence, window = (double)attributes->window;
-  const double ways = attributes->two_way ? 2 : 1;
-  if (window < 1 || window >= sequence) return ways * sequence / 2;
-  return ways * (window - window * window / (2 * sequence));
-}
-
-/* Causal attention sees half of T x T: each of its products costs 2 x n x T / 2 x the columns of
- * the query; forward has two (scores, values). */
-static double attention_flops(const ls_attributes *attributes, const int64_t *query,
-                              const int64_t *keys) {
-  (void)keys;
-  return 2 * 2 * (double)query[0] * mean_keys(attributes) * (double)query[1];
-}
-
-/* Four products: dq, dk, dv and the slope of the softmax. What is computed again is not counted. */
-static double attention_bwd_flops(const ls_attributes *attributes, const int64_t *query,
-                                  const int64_t *other) {
-  return 2 * attention_flops(attributes, query, other);
-}
-
-/* A block of the ring has an equal part of them: under zigzag order so do all that any rank needs.
- */
-static double ring_flops(const ls_attributes *attributes, const int64_t *query,
-                         const int64_t *keys) {
-  return attention_flops(attributes, query, keys) / (double)ls_ring_needed(attributes);
-}
-
-static double ring_bwd_flops(const ls_attributes *attributes, const int64_t *query,
-                             const int64_t *other) {
-  return attention_bwd_flops(attributes, query, other) / (double)ls_ring_needed(attributes);
-}
-
-/* Five times the matrix times itself, that times itself, and the matrix times what both make. */
-static double orthogonalise_flops(const ls_attributes *attributes, const int64_t *matrix,
-                                  const int64_t *other) {
-  (void)attributes, (void)other;
-  const bool tall = matrix[0] > matrix[1];
-  const double least = (double)matrix[tall], most = (double)matrix[!tall];
-  return 5 * (4 * least * least * most + 2 * least * least * least);
-}
+#include "graph/op_flops.h"
 
 #define RING_DIVIDES                                                                         \
   (1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads | 1u << LS_ATTRIBUTE_sequence | \
    1u << LS_ATTRIBUTE_turns)
+
+#define ATTENTION_DIVIDES \
+  (1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads | 1u << LS_ATTRIBUTE_sequence)
+
+#define BY_HEADS                                                                       \
+  {                                                                                    \
+    {'b', LS_SHARES_SEQUENCES}, {'t', LS_SHARES_QUERIES}, {'g', LS_SHARES_KV_HEADS}, { \
+      'r', LS_SHARES_QUERY_HEADS                                                       \
+    }                                                                                  \
+  }
+
+/* Of grouped products, and of biases behind them. */
+#define BY_EXPERTS                                   \
+  {                                                  \
+    {'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}, { \
+      'x', LS_SHARES_EXPERTS | LS_SHARES_SENT        \
+    }                                                \
+  }
 
 #define HEADS_DIVIDES (1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_columns)
 
@@ -59,7 +30,7 @@ static double orthogonalise_flops(const ls_attributes *attributes, const int64_t
  * w, a columns of heads of another size   p columns that heads share
  * z rows of all heads' matrices   y their columns
  * g KV heads   r query heads per KV head   d one head's columns   l cache rows   e flat elements
- * f sums of a distilled token
+ * f sums of a distilled token   i query heads, of all ranks
  * b sequences   t queries of one   s keys of one: bt and bs are n, where attention tells them apart
  * x experts   j experts that a token goes to   o routed rows: n x j, those of one expert after
  * those of another; each rank routes its own tokens, so there are as many whatever the routing.
@@ -176,17 +147,25 @@ static const ls_op rows[LS_OP_COUNT] = {
      * draws, with dropout of probabilities -> o, log-sum-exp per token and head */
     [LS_OP_ATTENTION] = {.labels = "bt gr, bs g, bs g, bt?, bs?, bt?, bt? -> bt gr, "
                                    "bt gr/head_dim",
-                         .only = {{'b', LS_SHARES_SEQUENCES},
-                                  {'t', LS_SHARES_QUERIES},
-                                  {'g', LS_SHARES_KV_HEADS},
-                                  {'r', LS_SHARES_QUERY_HEADS}},
+                         .only = BY_HEADS,
                          .precision = {LS_COMPUTE, LS_ACCUMULATE},
                          .gradients = {{LS_OP_ATTENTION_BWD, "a012AB3456", "012"}},
                          .again = LS_AGAIN_MAY,
-                         .flops = attention_flops,
-                         .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads |
-                                    1u << LS_ATTRIBUTE_sequence,
+                         .flops = ls_attention_flops,
+                         .divides = ATTENTION_DIVIDES,
                          .indices = "3456"},
+    /* The same with a logit for each head behind the values, which is one more score of every query
+     * and has no value. With what then comes out, going back is as without it. */
+    [LS_OP_SINK_ATTENTION] = {.labels = "bt gr, bs g, bs g, i, bt?, bs?, bt?, bt? -> bt gr, "
+                                        "bt gr/head_dim",
+                              .only = BY_HEADS,
+                              .precision = {LS_COMPUTE, LS_ACCUMULATE},
+                              .gradients = {{LS_OP_ATTENTION_BWD, "a012AB4567", "012"},
+                                            {LS_OP_SINK_BWD, "aAB3", "3"}},
+                              .again = LS_AGAIN_MAY,
+                              .flops = ls_attention_flops,
+                              .divides = ATTENTION_DIVIDES,
+                              .indices = "4567"},
     /* Queries and one block of keys, `turn` ranks on, in an order of their own; and what blocks
      * before have come to. Sums are of exp(score - max): the parts of a ring differentiate
      * together, and what goes back in place of the gradients of max and sum is what all blocks need
@@ -195,30 +174,28 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_RING_ATTENTION] = {.labels = "bt gr, bs~t+turn g, bs~t+turn g, bt, bs, bt gr?, "
                                         "bt gr/head_dim?, bt gr/head_dim? -> bt gr, "
                                         "bt gr/head_dim, bt gr/head_dim",
-                              .only = {{'b', LS_SHARES_SEQUENCES},
-                                       {'t', LS_SHARES_QUERIES},
-                                       {'g', LS_SHARES_KV_HEADS},
-                                       {'r', LS_SHARES_QUERY_HEADS}},
+                              .only = BY_HEADS,
                               .in_place = 6,
                               .precision = {LS_ACCUMULATE, LS_ACCUMULATE, LS_ACCUMULATE},
                               .passes = "5,6,7",
                               .gradients = {{LS_OP_RING_BWD, "a012bc34", "012"}},
                               .again = LS_AGAIN_MAY,
-                              .flops = ring_flops,
+                              .flops = ls_ring_flops,
                               .divides = RING_DIVIDES,
                               .indices = "34"},
-    /* sum of values, max, sum -> o */
-    [LS_OP_RING_END] = {.labels = "n gr, n gr/head_dim, n gr/head_dim -> n gr",
+    /* sum of values, max, sum, [a logit for each head: see sink_attention] -> o */
+    [LS_OP_RING_END] = {.labels = "n gr, n gr/head_dim, n gr/head_dim, i? -> n gr",
                         .shardable = "n",
                         .only = {{'g', LS_SHARES_KV_HEADS}, {'r', LS_SHARES_QUERY_HEADS}},
                         .passes = "0",
-                        .gradients = {{LS_OP_RING_END_BWD, "aA12", "12"}},
+                        .gradients = {{LS_OP_RING_END_BWD, "aA123", "123"}},
                         .again = LS_AGAIN_MAY,
                         .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads},
     /* q, k, v of new tokens, cache of k, cache of v, positions; places, where tokens are of several
      * sequences: each token's row of the caches, where its own are written. Its sequence begins as
-     * many rows before as its position says. Without places that is the position. */
-    [LS_OP_CACHED_ATTENTION] = {.labels = "n gr, n g, n g, l g, l g, n, n? -> n gr",
+     * many rows before as its position says. Without places that is the position. A logit for each
+     * head, as sink_attention has it. */
+    [LS_OP_CACHED_ATTENTION] = {.labels = "n gr, n g, n g, l g, l g, n, n?, i? -> n gr",
                                 .only = {{'g', LS_SHARES_KV_HEADS}, {'r', LS_SHARES_QUERY_HEADS}},
                                 .writes = "34",
                                 .divides =
@@ -234,6 +211,13 @@ static const ls_op rows[LS_OP_COUNT] = {
                       .masked = "01",
                       .gradients = {{LS_OP_SWIGLU_BWD, "a01", "01"}},
                       .again = LS_AGAIN_CHEAP},
+    /* columns that are a gate and its up in turns: with both at most gate_limit, and the up at
+     * least -gate_limit -> gate sigmoid(gate_slope gate) (up + 1) */
+    [LS_OP_PAIRED_GLU] = {.labels = "n c -> n c/2",
+                          .shardable = "nc",
+                          .masked = "0",
+                          .gradients = {{LS_OP_PAIRED_GLU_BWD, "a0", "0"}},
+                          .again = LS_AGAIN_CHEAP},
     [LS_OP_SOFTCAP] = {.labels = "n c -> n c",
                        .shardable = "nc",
                        .in_place = 1,
@@ -265,8 +249,7 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* x, weights[in, out] of one expert after another, expert of each row */
     [LS_OP_GROUPED_UP] = {.labels = "n~x k, xk m, n~x -> n~x m",
                           .shardable = "m",
-                          .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                                   {'x', LS_SHARES_EXPERTS | LS_SHARES_SENT}},
+                          .only = BY_EXPERTS,
                           .linear = "0",
                           .masked = "0",
                           .gradients = {{LS_OP_GROUPED_UP_DX, "a12", "0"},
@@ -278,8 +261,7 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* x, weights[out, in] likewise, expert of each row */
     [LS_OP_GROUPED_DOWN] = {.labels = "n~x k, xm k, n~x -> n~x m",
                             .shardable = "k",
-                            .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                                     {'x', LS_SHARES_EXPERTS | LS_SHARES_SENT}},
+                            .only = BY_EXPERTS,
                             .linear = "0",
                             .masked = "0",
                             .gradients = {{LS_OP_GROUPED_DOWN_DX, "a12", "0"},
@@ -288,6 +270,25 @@ static const ls_op rows[LS_OP_COUNT] = {
                             .product = 1,
                             .divides = 1u << LS_ATTRIBUTE_experts,
                             .indices = "2"},
+    /* x, a row of each expert, expert of each row of x -> x plus that */
+    [LS_OP_GROUPED_BIAS] = {.labels = "n~x m, x m, n~x -> n~x m",
+                            .shardable = "m",
+                            .only = BY_EXPERTS,
+                            .masked = "0",
+                            .in_place = 1,
+                            .passes = "0",
+                            .gradients = {{LS_OP_GROUPED_BIAS_DB, "a2", "1"}},
+                            .again = LS_AGAIN_MAY,
+                            .indices = "2"},
+    /* likewise, and a number for each row, times which it is; rows of others' experts are zeros */
+    [LS_OP_GROUPED_WEIGH] = {.labels = "n~x m, x m, n~x, n~x -> n~x m",
+                             .shardable = "m",
+                             .only = BY_EXPERTS,
+                             .masked = "0",
+                             .in_place = 1,
+                             .gradients = {{LS_OP_GROUPED_WEIGH_BWD, "a0123", "031"}},
+                             .again = LS_AGAIN_MAY,
+                             .indices = "2"},
     /* x, a number for each row */
     [LS_OP_WEIGH] = {.labels = "n c, n -> n c",
                      .shardable = "nc",
@@ -535,32 +536,31 @@ static const ls_op rows[LS_OP_COUNT] = {
      * draws -> dq, dk, dv */
     [LS_OP_ATTENTION_BWD] = {.labels = "bt gr, bt gr, bs g, bs g, bt gr, bt gr/head_dim, bt?, bs?, "
                                        "bt?, bt? -> bt gr, bs g, bs g",
-                             .only = {{'b', LS_SHARES_SEQUENCES},
-                                      {'t', LS_SHARES_QUERIES},
-                                      {'g', LS_SHARES_KV_HEADS},
-                                      {'r', LS_SHARES_QUERY_HEADS}},
-                             .flops = attention_bwd_flops,
-                             .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads |
-                                        1u << LS_ATTRIBUTE_sequence,
+                             .only = BY_HEADS,
+                             .flops = ls_attention_bwd_flops,
+                             .divides = ATTENTION_DIVIDES,
                              .indices = "6789"},
+    /* do, o, log-sum-exp, sinks -> dsinks */
+    [LS_OP_SINK_BWD] = {.labels = "n gr, n gr, n gr/head_dim, i -> i",
+                        .shardable = "n",
+                        .only = {{'g', LS_SHARES_KV_HEADS}, {'r', LS_SHARES_QUERY_HEADS}},
+                        .precision = {LS_ACCUMULATE},
+                        .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads},
     /* do, q, k, v of a block, log-sum-exp and do . o of the whole, positions, places -> of the
      * block dq, dk, dv */
     [LS_OP_RING_BWD] = {.labels = "bt gr, bt gr, bs~t+turn g, bs~t+turn g, "
                                   "bt gr/head_dim, bt gr/head_dim, bt, bs -> bt gr, "
                                   "bs~t+turn g, bs~t+turn g",
-                        .only = {{'b', LS_SHARES_SEQUENCES},
-                                 {'t', LS_SHARES_QUERIES},
-                                 {'g', LS_SHARES_KV_HEADS},
-                                 {'r', LS_SHARES_QUERY_HEADS}},
-                        .flops = ring_bwd_flops,
+                        .only = BY_HEADS,
+                        .flops = ls_ring_bwd_flops,
                         .divides = RING_DIVIDES,
                         .indices = "67"},
-    /* do, o, max, sum -> log-sum-exp, do . o */
-    [LS_OP_RING_END_BWD] = {.labels = "n gr, n gr, n gr/head_dim, n gr/head_dim -> "
-                                      "n gr/head_dim, n gr/head_dim",
+    /* do, o, max, sum, [sinks] -> log-sum-exp, do . o, dsinks */
+    [LS_OP_RING_END_BWD] = {.labels = "n gr, n gr, n gr/head_dim, n gr/head_dim, i? -> "
+                                      "n gr/head_dim, n gr/head_dim, i?",
                             .shardable = "n",
                             .only = {{'g', LS_SHARES_KV_HEADS}, {'r', LS_SHARES_QUERY_HEADS}},
-                            .precision = {LS_ACCUMULATE, LS_ACCUMULATE},
+                            .precision = {LS_ACCUMULATE, LS_ACCUMULATE, LS_ACCUMULATE},
                             .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads},
     /* dy, x */
     [LS_OP_GELU_BWD] = {.labels = "n c, n c -> n c", .shardable = "nc", .in_place = 1},
@@ -568,6 +568,8 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_SWIGLU_BWD] = {.labels = "n c, n c, n c -> n c, n c",
                           .shardable = "nc",
                           .masked = "012"},
+    /* dy, x */
+    [LS_OP_PAIRED_GLU_BWD] = {.labels = "n c/2, n c -> n c", .shardable = "nc", .masked = "01"},
     /* dy, y */
     [LS_OP_SOFTCAP_BWD] = {.labels = "n c, n c -> n c", .shardable = "nc", .in_place = 1},
     /* dy, draws */
@@ -589,8 +591,7 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* dy, weights, expert of each row */
     [LS_OP_GROUPED_UP_DX] = {.labels = "n~x m, xk m, n~x -> n~x k",
                              .shardable = "m",
-                             .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                                      {'x', LS_SHARES_EXPERTS | LS_SHARES_SENT}},
+                             .only = BY_EXPERTS,
                              .linear = "0",
                              .masked = "0",
                              .product = 1,
@@ -599,8 +600,7 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* x, dy, expert of each row */
     [LS_OP_GROUPED_UP_DW] = {.labels = "n~x k, n~x m, n~x -> xk m",
                              .shardable = "m",
-                             .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                                      {'x', LS_SHARES_EXPERTS | LS_SHARES_SENT}},
+                             .only = BY_EXPERTS,
                              .linear = "1",
                              .masked = "01",
                              .precision = {LS_ACCUMULATE},
@@ -610,8 +610,7 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* dy, weights, expert of each row */
     [LS_OP_GROUPED_DOWN_DX] = {.labels = "n~x m, xm k, n~x -> n~x k",
                                .shardable = "k",
-                               .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                                        {'x', LS_SHARES_EXPERTS | LS_SHARES_SENT}},
+                               .only = BY_EXPERTS,
                                .linear = "0",
                                .masked = "0",
                                .product = 2,
@@ -620,14 +619,29 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* dy, x, expert of each row */
     [LS_OP_GROUPED_DOWN_DW] = {.labels = "n~x m, n~x k, n~x -> xm k",
                                .shardable = "k",
-                               .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                                        {'x', LS_SHARES_EXPERTS | LS_SHARES_SENT}},
+                               .only = BY_EXPERTS,
                                .linear = "0",
                                .masked = "01",
                                .precision = {LS_ACCUMULATE},
                                .product = 2,
                                .divides = 1u << LS_ATTRIBUTE_experts,
                                .indices = "2"},
+    /* dy, expert of each row */
+    [LS_OP_GROUPED_BIAS_DB] = {.labels = "n~x m, n~x -> x m",
+                               .shardable = "m",
+                               .only = BY_EXPERTS,
+                               .linear = "0",
+                               .masked = "0",
+                               .precision = {LS_ACCUMULATE},
+                               .indices = "1"},
+    /* dy, x, bias, expert of each row, a number for each -> dx, dnumber, dbias */
+    [LS_OP_GROUPED_WEIGH_BWD] = {.labels = "n~x m, n~x m, x m, n~x, n~x -> n~x m, n~x, x m?",
+                                 .shardable = "m",
+                                 .only = BY_EXPERTS,
+                                 .linear = "0",
+                                 .masked = "01",
+                                 .precision = {LS_COMPUTE, LS_ACCUMULATE, LS_ACCUMULATE},
+                                 .indices = "3"},
     /* dy, x, a number for each row -> dx, dnumber */
     [LS_OP_WEIGH_BWD] = {.labels = "n c, n c, n -> n c, n",
                          .shardable = "nc",
@@ -763,7 +777,7 @@ static const ls_op rows[LS_OP_COUNT] = {
      * and the gradient (Nesterov's): the rank's elements of the whole matrix, else zero */
     [LS_OP_MUON_MOMENTUM] = {.labels = "e, 1 -> e, m k", .updates = true},
     /* a matrix -> nearly its orthogonal factor, and memory to work in */
-    [LS_OP_ORTHOGONALISE] = {.labels = "m k -> m k, m k, f p", .flops = orthogonalise_flops},
+    [LS_OP_ORTHOGONALISE] = {.labels = "m k -> m k, m k, f p", .flops = ls_orthogonalise_flops},
     /* an orthogonal matrix, learning rate, clip factor -> master (in place, likewise) */
     [LS_OP_MUON] = {.labels = "m k, 1, 1 -> e", .updates = true},
     /* gradient, learning rate, step, clip factor -> master, offset, second moment (in place,
@@ -778,16 +792,6 @@ static const ls_op rows[LS_OP_COUNT] = {
                     .again = LS_AGAIN_MAY},
 };
 
-static const char *const names[LS_OP_COUNT] = {
-#define LS_OP_NAME(suffix, name) [LS_OP_##suffix] = name,
-    LS_OPS(LS_OP_NAME)
-#undef LS_OP_NAME
-};
-
 const ls_op *ls_op_row(ls_op_kind kind) {
   return &rows[kind];
-}
-
-const char *ls_op_name(ls_op_kind kind) {
-  return names[kind];
 }

@@ -100,9 +100,10 @@ static cache_rows queries_load(const ls_kernel_args *args, const attention_shape
   for (int64_t i = 0; i < block->count; i++) {
     const int64_t token = token_of(s, block, i);
     query_load(args, s, block, t, i);
-    t->bends[i] = attention_bend_of(args, &args->in[0], column_of(s, block, i) / s->head_dim);
-    t->max[i] = -3e38f; /* finite, so that the first difference is no NaN */
-    t->sum[i] = 0;
+    const int64_t head = column_of(s, block, i) / s->head_dim;
+    const attention_start start = attention_start_of(args, s, head);
+    t->bends[i] = attention_bend_of(args, &args->in[0], head);
+    t->max[i] = start.max, t->sum[i] = start.sum;
     const int64_t first = (int64_t)places[token] - s->window + 1;
     seen.first = least(seen.first, first > s->first ? first : s->first);
     if (places[token] >= seen.end) seen.end = (int64_t)places[token] + 1;
@@ -349,7 +350,8 @@ static ls_status kernel_cached_attention(const ls_kernel_args *args, ls_error *e
   const int32_t *positions = args->in[5].data;
   LS_TRY(cache_write(args, 0, error));
   LS_TRY(cache_write(args, 1, error));
-  const attention_shape s = attention_shape_of(args, q, k, q->valid[0]);
+  attention_shape s = attention_shape_of(args, q, k, q->valid[0]);
+  if (args->inputs > 7) s.sinks = &args->in[7];
   int64_t longest = 0;
   for (int64_t n = 0; n < s.tokens; n++) {
     if (positions[n] >= longest) longest = (int64_t)positions[n] + 1;
