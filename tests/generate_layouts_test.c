@@ -53,6 +53,7 @@ static const struct family {
     {"qwen3-moe", 4},
     {"smollm3", 4},
     {"starcoder2", 4},
+    {"gpt-oss", 4},
 };
 enum { FAMILIES = sizeof families / sizeof *families, REQUESTS = 5, MOST = 9, LONGEST = 22 };
 
