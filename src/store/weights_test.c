@@ -358,10 +358,10 @@ static const char *write_mxfp4(const ls_weight_plan *plan) {
     for (int d = 0; d < specs[s].ndim; d++) bytes *= specs[s].dims[d];
     uint8_t *data = LS_NEW_ARRAY(arena, uint8_t, bytes);
     const bool down = strstr(specs[s].name, "down_proj");
-    for (int64_t i = 0; i < bytes && specs[s].dtype == LS_U8; i++)
-      data[i] = specs[s].ndim == 3
-                    ? (uint8_t)(120 + i % 11)
-                    : (uint8_t)(mx_code(down, 2 * i) | mx_code(down, 2 * i + 1) << 4);
+    for (int64_t i = 0; i < bytes && specs[s].dtype == LS_U8; i++) {
+      const int codes = mx_code(down, 2 * i) | mx_code(down, 2 * i + 1) << 4;
+      data[i] = (uint8_t)(specs[s].ndim == 3 ? 120 + (int)(i % 11) : codes);
+    }
     assert_int_equal(ls_safetensors_append(writer, data, (size_t)bytes, &error), LS_OK);
   }
   assert_int_equal(ls_safetensors_finish(&writer, &error), LS_OK);
