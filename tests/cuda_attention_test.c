@@ -157,6 +157,12 @@ static void test_what_is_refused(void **state) {
   assert_non_null(strstr(error.text, "whole sequences"));
   attributes.sequence = 3;
   assert_int_equal(ls_cuda_choose(LS_OP_ATTENTION, &args, &launches, &error), LS_OK);
+  args.inputs = 8;
+  assert_int_equal(ls_cuda_choose(LS_OP_CACHED_ATTENTION, &args, &launches, &error), LS_INTERNAL);
+  assert_string_equal(error.text, "cached_attention with sinks has no CUDA kernel");
+  args.inputs = 4;
+  assert_int_equal(ls_cuda_choose(LS_OP_RING_END, &args, &launches, &error), LS_INTERNAL);
+  assert_string_equal(error.text, "ring_end with sinks has no CUDA kernel");
 }
 
 int main(void) {

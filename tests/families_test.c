@@ -38,6 +38,7 @@ static const struct family_trace {
     {"glm4-moe-unnormed", 4},
     {"gpt-neox-sequential", 4},
     {"gpt-neox", 4},
+    {"gpt-oss", 4},
     {"llama-dynamic", 4},
     {"llama-yarn", 4},
     {"mistral", 4},
@@ -109,7 +110,7 @@ static void test_expert_parallelism(void **state) {
       "mesh.dp_shard=2 mesh.ep=2 mesh.tp=2 experts.exchange=all_to_all zero=3",
       "mesh.dp_shard=2 mesh.cp=3 mesh.ep=6 experts.exchange=all_to_all",
       NULL};
-  static const char *const mixtures[] = {"glm4-moe", "olmoe", "qwen2-moe", "qwen3-moe"};
+  static const char *const mixtures[] = {"glm4-moe", "gpt-oss", "olmoe", "qwen2-moe", "qwen3-moe"};
   ls_arena *arena = ls_arena_create();
   int failed = 0;
   for (size_t t = 0; t < sizeof mixtures / sizeof *mixtures; t++)
@@ -120,6 +121,28 @@ static void test_expert_parallelism(void **state) {
     }
   assert_int_equal(failed, 0);
   ls_arena_destroy(&arena);
+}
+
+/* Sinks join where attention ends, of whatever ranks: of neighbours that change tokens for heads,
+ * of a ring, with all keys; and each is one parameter, whose gradients are summed. */
+static void test_sinks(void **state) {
+  (void)state;
+  static const char *const layouts[] = {"mesh.dp_shard=2 zero=1",
+                                        "mesh.dp_shard=2 zero=2 train.microbatches=2",
+                                        "mesh.pp=2 train.microbatches=2",
+                                        "mesh.cp=2 context=gather",
+                                        "mesh.cp=3 context=ring zero=2",
+                                        "mesh.cp=2 mesh.tp=2 context=ring",
+                                        "mesh.cp=2 mesh.tp=2 context=ulysses recompute=full",
+                                        "mesh.pp=2 mesh.cp=2 mesh.dp_shard=2 mesh.tp=2 zero=1 "
+                                        "context=ring train.microbatches=2",
+                                        NULL};
+  int failed = 0;
+  for (const char *const *layout = layouts; *layout; layout++) {
+    failed += !ls_trace_case_holds(TRACES "gpt-oss", "fp64", *layout);
+    failed += !ls_trace_case_holds(TRACES "gpt-oss", "fp32", *layout);
+  }
+  assert_int_equal(failed, 0);
 }
 
 /* The loss that balances experts, as transformers has it: of all layers, by loads of the whole
@@ -255,6 +278,7 @@ int main(void) {
       cmocka_unit_test(test_four_layouts),
       cmocka_unit_test(test_context_parallelism),
       cmocka_unit_test(test_expert_parallelism),
+      cmocka_unit_test(test_sinks),
       cmocka_unit_test(test_balance),
       cmocka_unit_test(test_many_tensor_ranks),
       cmocka_unit_test(test_half_precision),

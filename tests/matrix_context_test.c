@@ -17,7 +17,8 @@
 enum { SEQUENCES = 12, SEQUENCE = 24, STEPS = 3 };
 
 /* Grouped heads; learned positions; a window in each other layer and soft caps; the same with one
- * so narrow that some blocks of a ring are needed by none; ALiBi. */
+ * so narrow that some blocks of a ring are needed by none; ALiBi; a window in each other layer and
+ * sinks, with experts that have biases. */
 static const ls_test_shape shapes[] = {
     {"llama",
      "{\"model_type\": \"llama\", \"vocab_size\": 41, \"hidden_size\": 32,"
@@ -44,8 +45,15 @@ static const ls_test_shape shapes[] = {
      "{\"model_type\": \"bloom\", \"vocab_size\": 43, \"hidden_size\": 24, \"n_layer\": 4,"
      " \"n_head\": 6, \"layer_norm_epsilon\": 1e-5, \"hidden_dropout\": 0,"
      " \"attention_dropout\": 0}"},
+    {"gpt-oss",
+     "{\"model_type\": \"gpt_oss\", \"vocab_size\": 43, \"hidden_size\": 24,"
+     " \"intermediate_size\": 12, \"num_hidden_layers\": 4, \"num_attention_heads\": 4,"
+     " \"num_key_value_heads\": 2, \"head_dim\": 6, \"num_local_experts\": 4,"
+     " \"num_experts_per_tok\": 2, \"max_position_embeddings\": 32, \"sliding_window\": 7,"
+     " \"initializer_range\": 0.3, \"swiglu_limit\": 0.5,"
+     " \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 100.0}}"},
 };
-enum { LLAMA, GPT2, GEMMA, NARROW, BLOOM };
+enum { LLAMA, GPT2, GEMMA, NARROW, BLOOM, OSS };
 
 #define AGAIN \
   .recompute.has = {[LS_OP_ATTENTION] = true, [LS_OP_RMSNORM] = true, [LS_OP_LINEAR] = true}
@@ -87,6 +95,9 @@ static const context_case cases[] = {
     {BLOOM, WHOLE, {.cp = 2, .dp_shard = 2, .zero = 3}},
     {BLOOM, PACKED, {.cp = 3, .tp = 2, .zero = 1, .microbatches = 2, SP}},
     {BLOOM, WHOLE, {.cp = 4, PIPE(2, "1f1b"), .tp = 2, .zero = 3, .microbatches = 3, SP, AGAIN}},
+    {OSS, WHOLE, {.cp = 2, .zero = 2, .microbatches = 2, AGAIN}},
+    {OSS, PACKED, {.cp = 3, .dp_shard = 2, .tp = 2, .zero = 3, SP}},
+    {OSS, PACKED, {.cp = 4, PIPE(2, "1f1b"), .tp = 4, .zero = 1, .microbatches = 2}},
     /* By KV heads, and by query heads where a rank of tp has one KV head. */
     {LLAMA, WHOLE, {.cp = 2, HEADS}},
     {LLAMA, PACKED, {.cp = 2, .dp_shard = 2, .tp = 2, .zero = 3, .microbatches = 2, SP, HEADS}},
@@ -104,6 +115,8 @@ static const context_case cases[] = {
     {GEMMA,
      PACKED,
      {.cp = 2, PIPE(2, "interleaved"), .tp = 2, .zero = 2, .microbatches = 3, SP, HEADS}},
+    {OSS, PACKED, {.cp = 2, .dp_shard = 2, .zero = 3, HEADS}},
+    {OSS, WHOLE, {.cp = 2, PIPE(2, "zbv"), .tp = 2, .zero = 1, .microbatches = 3, SP, HEADS}},
     {BLOOM, PACKED, {.cp = 3, .tp = 2, .zero = 1, .microbatches = 2, SP, HEADS}},
     {BLOOM, WHOLE, {.cp = 2, PIPE(2, "gpipe"), .tp = 3, .zero = 3, .microbatches = 3, HEADS}},
     /* Pairs of ranks change tokens for heads, and two or three pairs pass keys round. */
@@ -118,11 +131,12 @@ static const context_case cases[] = {
      {.cp = 4, PIPE(2, "zbh1"), .tp = 2, .zero = 2, .microbatches = 3, SP, PAIRS_ROUND}},
     {GEMMA, PACKED, {.cp = 4, PIPE(2, "1f1b"), .zero = 3, .microbatches = 2, PAIRS_ROUND}},
     {NARROW, PACKED, {.cp = 4, .dp_replicate = 2, .tp = 2, .zero = 3, SP, PAIRS_ROUND}},
+    {OSS, PACKED, {.cp = 4, .tp = 2, .zero = 3, EVERY, PAIRS_ROUND}},
     {BLOOM,
      PACKED,
      {.cp = 4, .zero = 1, .microbatches = 2, .offload = {.optimizer = LS_TIER_HOST}, PAIRS_ROUND}},
 };
-enum { CASES = sizeof cases / sizeof *cases, RUNS = 64, IN_FP32 = 44 };
+enum { CASES = sizeof cases / sizeof *cases, RUNS = 73, IN_FP32 = 53 };
 
 /* The cases, and those by gathered keys in a ring too; returns how many. */
 static int list_runs(context_case runs[2 * CASES]) {
@@ -368,25 +382,85 @@ static bool heads_not_exchanged_back(ls_program *program) {
   return false;
 }
 
+static bool ends_with_sinks(const ls_instruction *each) {
+  return ls_test_is_op(each, LS_OP_RING_END) && each->inputs > 3;
+}
+
+/* A ring ends without its sinks: no rank counts them. */
+static bool sinks_left_out(ls_program *program) {
+  bool any = false;
+  for (int i = 0; i < program->instructions.count; i++) {
+    ls_instruction *each = &program->instructions.items[i];
+    if (!ends_with_sinks(each)) continue;
+    each->inputs = 3;
+    any = true;
+  }
+  return any;
+}
+
+/* A layer's queries have the sinks of the layer before, which are then counted twice. */
+static bool sinks_counted_twice(ls_program *program) {
+  const ls_instruction *before = NULL;
+  for (int i = 0; i < program->instructions.count; i++) {
+    ls_instruction *each = &program->instructions.items[i];
+    const bool whole = ls_test_is_op(each, LS_OP_SINK_ATTENTION);
+    if (!whole && !ends_with_sinks(each)) continue;
+    if (before) {
+      each->in[3] = before->in[3];
+      return true;
+    }
+    before = each;
+  }
+  return false;
+}
+
+/* Two layers' queries both make the gradient of one layer's sinks. */
+static bool gradient_of_sinks_counted_twice(ls_program *program) {
+  const ls_instruction *before = NULL;
+  for (int i = 0; i < program->instructions.count; i++) {
+    ls_instruction *each = &program->instructions.items[i];
+    const bool ring = ls_test_is_op(each, LS_OP_RING_END_BWD) && each->outputs > 2;
+    if (!ring && !ls_test_is_op(each, LS_OP_SINK_BWD)) continue;
+    if (before) {
+      each->out[each->outputs - 1] = before->out[before->outputs - 1];
+      return true;
+    }
+    before = each;
+  }
+  return false;
+}
+
 /* What does not run would read what nobody wrote. */
 static const struct {
+  int shape;
   ls_context context;
   ls_test_fault fault;
 } faults[] = {
-    {LS_CONTEXT_GATHER, {"keys not gathered", keys_not_gathered, NULL, false}},
-    {LS_CONTEXT_GATHER, {"places of other tokens", places_of_other_tokens, NULL, true}},
-    {LS_CONTEXT_GATHER,
+    {LLAMA, LS_CONTEXT_GATHER, {"keys not gathered", keys_not_gathered, NULL, false}},
+    {LLAMA, LS_CONTEXT_GATHER, {"places of other tokens", places_of_other_tokens, NULL, true}},
+    {LLAMA,
+     LS_CONTEXT_GATHER,
      {"gradient of keys stays partial", keys_gradient_stays_partial, NULL, false}},
-    {LS_CONTEXT_GATHER, {"stages in other orders", stages_in_other_orders, NULL, true}},
-    {LS_CONTEXT_RING, {"a shift too far", shift_too_far, NULL, true}},
-    {LS_CONTEXT_RING, {"a block used twice", block_used_twice, NULL, true}},
-    {LS_CONTEXT_RING, {"a block missed", block_missed, NULL, true}},
-    {LS_CONTEXT_RING, {"gradients home too early", gradient_home_too_early, NULL, true}},
-    {LS_CONTEXT_RING, {"gradients of another block", gradient_of_another_block, NULL, true}},
-    {LS_CONTEXT_RING, {"places of other tokens, ring", places_of_other_tokens, NULL, true}},
-    {LS_CONTEXT_ULYSSES, {"keys exchanged as values", keys_exchanged_as_values, NULL, true}},
-    {LS_CONTEXT_ULYSSES, {"heads not exchanged back", heads_not_exchanged_back, NULL, false}},
-    {LS_CONTEXT_ULYSSES, {"places of other tokens, heads", places_of_other_tokens, NULL, true}},
+    {LLAMA, LS_CONTEXT_GATHER, {"stages in other orders", stages_in_other_orders, NULL, true}},
+    {LLAMA, LS_CONTEXT_RING, {"a shift too far", shift_too_far, NULL, true}},
+    {LLAMA, LS_CONTEXT_RING, {"a block used twice", block_used_twice, NULL, true}},
+    {LLAMA, LS_CONTEXT_RING, {"a block missed", block_missed, NULL, true}},
+    {LLAMA, LS_CONTEXT_RING, {"gradients home too early", gradient_home_too_early, NULL, true}},
+    {LLAMA, LS_CONTEXT_RING, {"gradients of another block", gradient_of_another_block, NULL, true}},
+    {LLAMA, LS_CONTEXT_RING, {"places of other tokens, ring", places_of_other_tokens, NULL, true}},
+    {LLAMA, LS_CONTEXT_ULYSSES, {"keys exchanged as values", keys_exchanged_as_values, NULL, true}},
+    {LLAMA,
+     LS_CONTEXT_ULYSSES,
+     {"heads not exchanged back", heads_not_exchanged_back, NULL, false}},
+    {LLAMA,
+     LS_CONTEXT_ULYSSES,
+     {"places of other tokens, heads", places_of_other_tokens, NULL, true}},
+    {OSS, LS_CONTEXT_RING, {"sinks left out", sinks_left_out, NULL, true}},
+    {OSS, LS_CONTEXT_RING, {"sinks counted twice", sinks_counted_twice, NULL, false}},
+    {OSS,
+     LS_CONTEXT_RING,
+     {"their gradient counted twice", gradient_of_sinks_counted_twice, NULL, false}},
+    {OSS, LS_CONTEXT_ULYSSES, {"sinks counted twice, heads", sinks_counted_twice, NULL, false}},
 };
 
 /* In several sequences, with documents, on two stages. */
@@ -397,6 +471,7 @@ static void faults_are_rejected_and_change_the_training(void **state) {
   for (size_t f = 0; f < sizeof faults / sizeof *faults; f++) {
     ls_arena *arena = ls_arena_create();
     of.layout.context = faults[f].context;
+    of.shape = faults[f].shape;
     if (of.layout.context == LS_CONTEXT_ULYSSES) of.layout.cp = 2; /* as many as KV heads */
     const context_run *wrong = open_case(arena, &of);
     ls_test_refute(&wrong->experiment, &wrong->layout, &faults[f].fault, 1);

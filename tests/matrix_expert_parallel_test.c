@@ -239,7 +239,7 @@ static ls_axes experts_of(const ls_program *program) {
 static bool experts_of_the_next_rank(ls_program *program) {
   bool any = false;
   for (int p = 0; p < program->parameter_count; p++) {
-    if (program->parameters[p].sharding != LS_TP_EXPERTS) continue;
+    if (!ls_tp_is_of_experts(program->parameters[p].sharding)) continue;
     ls_value *used = &program->values.items[program->parameters[p].part[LS_PART_USED]];
     for (int a = 0; a < program->mesh.count; a++)
       if (experts_of(program) >> a & 1) used->placement.on[a].shift = 1;

@@ -13,7 +13,9 @@ says "parameters   405853388800, published 405.9 billion"
 run 0 models mixtral-8x7b
 says "parameters   46702792704, published 46.7 billion"
 run 0 models gpt-oss-20b
-says "cannot be built: the family gpt_oss"
+says "parameters   20914757184, published 20.91 billion"
+run 0 models nemotron-4-340b
+says "cannot be built: the family nemotron"
 run 0 models gpt2-124m --json
 says '"n_layer": 12'
 run 2 models lama3-8c
@@ -30,5 +32,5 @@ KEYS
 run 0 simulate keys.yaml --on 8xh100-sxm
 says "Llama-3.2-1B: 1235.81 M parameters"
 run 0 check keys.yaml dtype=auto --on 8xh100-sxm
-run 2 simulate keys.yaml model=gpt-oss-20b --on 8xh100-sxm
-says "gpt-oss-20b cannot be built yet: the family gpt_oss"
+run 2 simulate keys.yaml model=nemotron-4-340b --on 8xh100-sxm
+says "nemotron-4-340b cannot be built yet: the family nemotron"

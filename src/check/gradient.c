@@ -9,9 +9,20 @@ ls_backward *ls_backward_list(ls_arena *arena) {
   for (int k = 0; k < LS_OP_COUNT; k++) {
     const ls_op *row = ls_op_row((ls_op_kind)k);
     for (int r = 0; r < LS_MAX_GRADIENT_RULES && row->gradients[r].in; r++)
-      made[row->gradients[r].op] = (ls_backward){(ls_op_kind)k, &row->gradients[r]};
+      if (!made[row->gradients[r].op].rule)
+        made[row->gradients[r].op] = (ls_backward){(ls_op_kind)k, &row->gradients[r]};
   }
   return made;
+}
+
+/* How the op makes gradients of this kind of node, which may be one of several; NULL: it does not.
+ * Gradients stand at the same places of all rules. */
+static const ls_gradient_rule *rule_of(int forward, ls_op_kind op) {
+  if (forward >= (int)LS_OP_COUNT) return NULL;
+  const ls_op *row = ls_op_row((ls_op_kind)forward);
+  for (int r = 0; r < LS_MAX_GRADIENT_RULES && row->gradients[r].in; r++)
+    if (row->gradients[r].op == op) return &row->gradients[r];
+  return NULL;
 }
 
 /* Of a candidate, of a microbatch. */
@@ -68,18 +79,19 @@ static bool is_gradient_of(const ls_stage *stage, const ls_content *gradient, in
 
 /* The forward node that fits the op's operands, if `target` is its output that the op reads the
  * first gradient of, and the other gradients are those of its outputs too. */
-static bool fits(const ls_stage *stage, const ls_backward *backward, const ls_content *const *in,
-                 const ls_content *gradients, int target) {
+static bool fits(const ls_stage *stage, const ls_content *const *in, const ls_content *gradients,
+                 int target) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
   const ls_expressions *all = &stage->proof->expressions;
   const ls_node_record *node = ls_expression_record(all, target);
   const int first = target - target % LS_EXPRESSION_OUTPUTS;
-  if (node->kind != (int)backward->forward) return false;
-  for (int i = 0; backward->rule->in[i]; i++) {
-    const char operand = backward->rule->in[i];
+  const ls_gradient_rule *rule = rule_of(node->kind, instruction->kind);
+  if (!rule) return false;
+  for (int i = 0; rule->in[i]; i++) {
+    const char operand = rule->in[i];
     if (is_gradient(operand)) {
       const int output = first + (operand - 'a');
-      const bool other = operand != first_gradient(backward->rule);
+      const bool other = operand != first_gradient(rule);
       if (other ? !is_gradient_of(stage, &gradients[i], output) : target != output) return false;
       continue;
     }
@@ -93,7 +105,7 @@ static bool fits(const ls_stage *stage, const ls_backward *backward, const ls_co
   for (int o = 0; o < instruction->outputs; o++) { /* a parameter's gradient says whose it is */
     const int parameter = stage->gradient_of[instruction->out[o]];
     if (parameter == -1) continue;
-    const ls_node_record *of = ls_expression_record(all, node->in[backward->rule->out[o] - '0']);
+    const ls_node_record *of = ls_expression_record(all, node->in[rule->out[o] - '0']);
     if (of->kind != (int)LS_LEAF_PARAMETER || of->in[0] != parameter) return false;
   }
   return true;
@@ -143,7 +155,7 @@ static const ls_candidate *find_fitting(const ls_stage *stage, const ls_content 
     const int target = found->items[c].target;
     const ls_node_record *node = ls_expression_record(&stage->proof->expressions, target);
     if (ls_attributes_equal(&node->attributes, &instruction->attributes) == same_settings &&
-        fits(stage, &stage->proof->backward[instruction->kind], in, gradients, target))
+        fits(stage, in, gradients, target))
       return &found->items[c];
   }
   return NULL;

@@ -7,7 +7,7 @@
 static const signed char cuts[LS_TP_COUNT][2] = {
     [LS_TP_REPLICATED] = {-1, -1}, [LS_TP_COLUMN] = {0, 0},     [LS_TP_ROW] = {1, 1},
     [LS_TP_QUERY] = {0, 0},        [LS_TP_KEY_VALUE] = {0, -1}, [LS_TP_HEADS_IN] = {1, 1},
-    [LS_TP_VOCABULARY] = {0, 0},   [LS_TP_EXPERTS] = {1, 1},
+    [LS_TP_VOCABULARY] = {0, 0},   [LS_TP_EXPERTS] = {1, 1},    [LS_TP_EXPERT_ROWS] = {-1, -1},
 };
 
 /* The order of axes that cut one dimension is the program's choice. */
@@ -18,7 +18,7 @@ static ls_placement used_placement(const ls_stage *stage, const ls_program_param
   for (int axis = 0; axis < mesh->count; axis++) {
     const int dim = cuts[parameter->sharding][mesh->axes[axis].shares == LS_SHARES_QUERY_HEADS];
     const bool whole = mesh->axes[axis].shares & LS_SHARES_TOKENS;
-    if (mesh->axes[axis].shares & LS_SHARES_ANY_EXPERTS && parameter->sharding == LS_TP_EXPERTS)
+    if (mesh->axes[axis].shares & LS_SHARES_ANY_EXPERTS && ls_tp_is_of_experts(parameter->sharding))
       placement.on[axis] = (ls_place){.kind = LS_SHARDED, .order = used->placement.on[axis].order};
     if (mesh->axes[axis].role == LS_MESH_TENSOR && dim >= 0 && !whole)
       placement.on[axis] =

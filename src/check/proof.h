@@ -94,7 +94,8 @@ typedef enum ls_content_kind {
   LS_CONTENT_SHARDS     /* a storage whose contents are known by place in their unit */
 } ls_content_kind;
 
-/* A gradient op: the op whose inputs' gradients it makes, and how. `rule` NULL: it is none. */
+/* A gradient op: the op whose inputs' gradients it makes, the first of several, and how. `rule`
+ * NULL: it is none. */
 typedef struct ls_backward {
   ls_op_kind forward;
   const ls_gradient_rule *rule;

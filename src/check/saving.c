@@ -345,7 +345,8 @@ static ls_status check_stage(saving *self, ls_error *error) {
 static ls_status check_tensor(saving *self, const ls_stored_layout *tensor, box_list *blocks,
                               ls_error *error) {
   const ls_program *program = self->program;
-  bool fits = tensor->pieces.count > 0;
+  const int64_t out = tensor->dims[tensor->ndim > 1 && tensor->transposed];
+  bool fits = tensor->pieces.count > 0 && tensor->stack >= 0 && out > 0;
   blocks->count = 0;
   for (int i = 0; i < tensor->pieces.count && fits; i++) {
     const ls_weight_piece *piece = &tensor->pieces.items[i];
@@ -359,12 +360,15 @@ static ls_status check_tensor(saving *self, const ls_stored_layout *tensor, box_
            piece->first + piece->rows <= size.rows &&
            (ndim == 1 || size.columns * ls_precision_numbers(about->precision) ==
                              tensor->dims[!tensor->transposed]);
+    /* Of matrices that are turned each is a piece, in its turn. */
+    const bool turned = tensor->stack > 0 && tensor->transposed;
+    if (turned) fits = fits && piece->first % out == 0 && piece->rows == out;
     for (int64_t b = 0; b < piece->rows / piece->block; b++)
-      *LS_APPEND(self->arena, blocks) =
-          (ls_box){piece->offset + b * piece->period, piece->block, 0, 1};
+      *LS_APPEND(self->arena, blocks) = (ls_box){
+          (turned ? piece->first : 0) + piece->offset + b * piece->period, piece->block, 0, 1};
   }
-  if (!fits || !is_each_once(self->arena, blocks->items, blocks->count,
-                             tensor->dims[tensor->ndim > 1 && tensor->transposed], 1))
+  const int64_t all = tensor->stack > 0 ? tensor->stack * out : out;
+  if (!fits || !is_each_once(self->arena, blocks->items, blocks->count, all, 1))
     return ls_fail(error, LS_REFUTED,
                    "%s: is not made of its parameters' rows, each once: expected all of them",
                    tensor->name);

@@ -10,7 +10,9 @@ static int64_t place_of(const ls_stored_layout *layout, const ls_weight_piece *p
                         int64_t column) {
   row -= piece->first;
   const int64_t out = piece->offset + row / piece->block * piece->period + row % piece->block;
-  return layout->transposed ? column * layout->dims[1] + out : out * columns_of(layout) + column;
+  if (!layout->transposed) return out * columns_of(layout) + column;
+  const int64_t matrices = layout->stack ? piece->first / layout->dims[1] : 0;
+  return (matrices * layout->dims[0] + column) * layout->dims[1] + out;
 }
 
 /* Each element of the stretch lies where the piece says. The tile goes along the file. */

@@ -170,10 +170,10 @@ static ls_status open_set(saver *self, tensor_set *set, ls_error *error) {
   ls_tensor_spec *specs = LS_NEW_ARRAY(self->arena, ls_tensor_spec, set->count);
   for (int t = 0; t < set->count; t++) {
     const ls_stored_layout *layout = &set->layouts[t];
-    specs[t] = (ls_tensor_spec){.name = layout->name,
-                                .dtype = dtype_of(self, layout),
-                                .ndim = layout->ndim,
-                                .dims = layout->dims};
+    int64_t *dims = LS_NEW_ARRAY(self->arena, int64_t, 3);
+    specs[t] = (ls_tensor_spec){.name = layout->name, .dtype = dtype_of(self, layout)};
+    specs[t].ndim = ls_stored_shape(layout, dims);
+    specs[t].dims = dims;
   }
   const size_t asked = self->extra->max_shard_bytes;
   const size_t max_shard_bytes = asked ? asked : usual_shard_bytes;

@@ -9,7 +9,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   static const char *const names[] = {"bad", "fair", "good"};
-  const ls_labelled labelled = {ls_tokenizer_bytes(), "label", names, 3, (int)(bytes % 3)};
+  const ls_labelled labelled = {.tokenizer = ls_tokenizer_bytes(),
+                                .label_key = "label",
+                                .names = names,
+                                .count = 3,
+                                .pair_ends = (int)(bytes % 3)};
   json_t *json = json_loadb((const char *)data, bytes, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL);
   ls_error error = {0};
   ls_ids ids = {0};

@@ -102,6 +102,8 @@ static void test_experts(void **state) {
   run_made(make_grouped, 30);
   run_made(make_route, 16);
   run_made(make_routed, 24);
+  run_made(make_paired, 16);
+  run_made(make_grouped_bias, 24);
   run_made(make_router, 24);
   run_made(make_loads, 24);
 }
@@ -165,6 +167,8 @@ static void test_move(void **state) {
 static void test_attention(void **state) {
   (void)state;
   run_made(make_attention, 20);
+  run_made(make_sink_attention, 12);
+  run_made(make_sink_bwd, 12);
 }
 
 /* Where the processor has the dot product of pairs of bf16, the set that is made of it is asked,
@@ -204,6 +208,7 @@ static void test_attention_pairs(void **state) {
 static void test_cached_attention(void **state) {
   (void)state;
   run_made(make_cached_attention, 20);
+  run_made(make_cached_sinks, 12);
 }
 
 /* As many queries as go by pairs, at and about the ends of blocks of them and of keys. */

@@ -47,6 +47,8 @@ static int64_t label_size(const subject *s, char label) {
     case 'g': return draw(s, 'g', 1, 2) * head_dim;
     case 'r': return draw(s, 'r', 1, 3);
     case 'h': return draw(s, 'h', 1, 2) * head_dim;
+    case 'i': return draw(s, 'g', 1, 2) * draw(s, 'r', 1, 3);
+    case 'c': return draw(s, 'c', 4, 9) * (s->kind == LS_OP_PAIRED_GLU ? 2 : 1);
     case 'w': return draw(s, 'h', 1, 2) * draw(s, 'c', 4, 9);
     case 'p': return draw(s, 'p', 1, 5);
     case 'x': return draw(s, 'x', 3, 5);
@@ -81,6 +83,8 @@ static ls_attributes attributes_of(const subject *s) {
       .dropout = 0.3,
       .site = 1 + (int64_t)(s->seed % 5),
       .softmax_scale = 0.7,
+      .gate_limit = 0.6,
+      .gate_slope = 1.7,
       .scale = s->seed % 2 ? 1.75 : 0,
       .activation = gelu ? (ls_activation)(1 + s->seed % (LS_ACTIVATION_COUNT - 1))
                          : (ls_activation)(s->seed % LS_ACTIVATION_COUNT)};
@@ -192,8 +196,10 @@ static void make_ring(subject *s) {
   s->kind = LS_OP_RING_ATTENTION;
   s->graph->turns = 1;
   for (int i = 0; i < 5; i++) in[i] = make_input(s, i, &labels.in[i], &attributes);
+  const ls_tensor_id sinks =
+      s->seed % 2 ? parameter(s, "sinks", label_size(s, 'i'), 0) : (ls_tensor_id){-1};
   const ls_tensor_id out =
-      ls_graph_ring_attention(s->graph, in[0], in[1], in[2], in[3], in[4], &attributes);
+      ls_graph_ring_attention(s->graph, in[0], in[1], in[2], sinks, in[3], in[4], &attributes);
   const ls_tensor *made = ls_graph_tensor(s->graph, out);
   const ls_root root = {out, ls_graph_state(s->graph, "slope", made->dims[0], made->dims[1])};
   *LS_APPEND(s->arena, &s->roots) = root;
@@ -234,12 +240,15 @@ static double value_of(const subject *s, const ls_tensor *tensor, int t, int64_t
     return (double)(bits % (uint64_t)(label_size(s, 'v') + 1)) - 1;
   if (tensor->role == LS_ROLE_INPUT && s->kind == LS_OP_EMBEDDING)
     return (double)(bits % (uint64_t)label_size(s, 'v'));
-  if (tensor->role == LS_ROLE_INPUT && strcmp(tensor->name, "input 4") == 0)
+  const char *places = s->kind == LS_OP_SINK_ATTENTION ? "input 5" : "input 4";
+  if (tensor->role == LS_ROLE_INPUT && strcmp(tensor->name, places) == 0)
     return (double)(tensor->dims[0] - 1 - i); /* places, the last token first */
   const int64_t elements = ls_tensor_elements(tensor);
   if (tensor->role == LS_ROLE_INPUT && tensor->ndim == 2) /* where routed rows lie: each once */
     return (double)(elements - 1 - i);
-  if (tensor->role == LS_ROLE_INPUT && ls_op_row(s->kind)->product) /* experts without rows too */
+  const bool of_experts = ls_op_row(s->kind)->product || s->kind == LS_OP_GROUPED_BIAS ||
+                          s->kind == LS_OP_GROUPED_WEIGH;
+  if (tensor->role == LS_ROLE_INPUT && of_experts) /* experts without rows too */
     return (double)(i * label_size(s, 'x') / elements / 2 * 2);
   if (tensor->role == LS_ROLE_INPUT) return (double)(bits % 3);
   const double value = (double)(bits >> 40) * 0x1p-23 - 1;

@@ -112,6 +112,7 @@ static int64_t label_size(uint64_t seed, char label) {
     case 'g': return draw(seed, 'g', 1, 3) * head_dim;
     case 'r': return draw(seed, 'r', 1, 3);
     case 'h': return draw(seed, 'h', 1, 4) * head_dim;
+    case 'i': return draw(seed, 'g', 1, 3) * draw(seed, 'r', 1, 3);
     case 'w': return draw(seed, 'h', 1, 4) * draw(seed, 'c', 4, 90);
     case 'p': return draw(seed, 'p', 1, 12);
     case 'y': return draw(seed, 'y', 1, head_dim);
@@ -128,8 +129,14 @@ static int64_t label_size(uint64_t seed, char label) {
   }
 }
 
+/* Columns are a gate and its up in turns, and their padding would be too. */
+static bool is_paired(ls_op_kind kind) {
+  return kind == LS_OP_PAIRED_GLU || kind == LS_OP_PAIRED_GLU_BWD;
+}
+
 /* Rows of any kind are padded, columns where the row lets them be cut; heads are always whole. */
 static int64_t label_padding(const kernel_case *test, const char *label) {
+  if (is_paired(test->kind) && label[0] == 'c') return 0;
   if (!test->padded || (label[1] && label[0] != 'b') || strchr("1grhdwaz", label[0])) return 0;
   const char *shardable = ls_op_row(test->kind)->shardable;
   if (!strchr("nble", label[0]) && !(shardable && strchr(shardable, label[0]))) return 0;
@@ -159,6 +166,7 @@ static ls_view make_view(const kernel_case *test, const ls_operand_labels *label
   for (int d = 0; d < view.ndim; d++) {
     view.valid[d] = 1;
     for (const char *l = labels->dim[d]; *l; l++) view.valid[d] *= label_size(test->seed, *l);
+    if (is_paired(test->kind) && labels->dim[d][0] == 'c') view.valid[d] *= 2;
     view.valid[d] /= ls_operand_divisor(labels, d, &test->attributes);
     view.dims[d] = view.valid[d] + label_padding(test, labels->dim[d]);
     elements *= view.dims[d];
@@ -186,7 +194,9 @@ static double routed_value(const kernel_case *test, int input, int64_t i, int64_
 
 static bool is_routed(const kernel_case *test, int input) {
   return test->args.in[input].ndim == 2 || ls_op_row(test->kind)->product ||
-         test->kind == LS_OP_ROUTE_BWD;
+         test->kind == LS_OP_ROUTE_BWD || test->kind == LS_OP_GROUPED_BIAS ||
+         test->kind == LS_OP_GROUPED_BIAS_DB || test->kind == LS_OP_GROUPED_WEIGH ||
+         test->kind == LS_OP_GROUPED_WEIGH_BWD;
 }
 
 static double input_value(const kernel_case *test, int input, int64_t i, int64_t j) {
@@ -197,7 +207,8 @@ static double input_value(const kernel_case *test, int input, int64_t i, int64_t
   if (index && test->kind == LS_OP_CACHED_ATTENTION) return (double)i;
   const bool forward = test->kind == LS_OP_ATTENTION || test->kind == LS_OP_RING_ATTENTION;
   const bool back = test->kind == LS_OP_ATTENTION_BWD || test->kind == LS_OP_RING_BWD;
-  const bool places = (forward && input == 4) || (back && input == 7);
+  const bool sinks = test->kind == LS_OP_SINK_ATTENTION && input == 5;
+  const bool places = (forward && input == 4) || (back && input == 7) || sinks;
   if (places) return (double)(test->args.in[input].valid[0] - 1 - i);
   if (index && is_routed(test, input)) return routed_value(test, input, i, j);
   if (index) return (double)(bits(test->seed, input, i, j) % (uint64_t)(vocabulary + 2)) - 1;
@@ -323,6 +334,8 @@ static void make_case(kernel_case *test, ls_op_kind kind, ls_dtype dtype, uint64
                                      .site = 1 + (int64_t)(seed % 5),
                                      .turns = 1,
                                      .softmax_scale = 0.7,
+                                     .gate_limit = 0.6,
+                                     .gate_slope = 1.7,
                                      .scale = seed % 2 ? 1.75 : 0,
                                      .columns = draw(seed, 'c', 4, 90),
                                      .experts = draw(seed, 'x', 3, 6),
@@ -344,7 +357,8 @@ static void make_case(kernel_case *test, ls_op_kind kind, ls_dtype dtype, uint64
   test->args.attributes = &test->attributes;
   /* What a node may be without, half of the cases are without; others of some. */
   const bool without = draw(seed, '?', 0, 1) == 0;
-  const bool attention = kind == LS_OP_ATTENTION || kind == LS_OP_ATTENTION_BWD;
+  const bool attention =
+      kind == LS_OP_ATTENTION || kind == LS_OP_SINK_ATTENTION || kind == LS_OP_ATTENTION_BWD;
   const int64_t some = attention ? draw(seed, '!', 0, test->labels.optional) : 0;
   test->args.inputs = test->labels.inputs - (without ? test->labels.optional : (int)some);
   test->args.outputs = test->labels.outputs - (without ? test->labels.optional_outputs : 0);
@@ -510,10 +524,10 @@ static void no_rows_give_zero_gradients(void **state) {
     }
     free_buffers();
   }
-  /* embedding, linear, bias: 1 each; norms: 2, 1, 1 and 1; grouped products: 2; loss, count
-   * and norm: 1 each; of pairs the loss and the count 1 each, rewards 3; of routers the losses 1
-   * each, loads 2 and 1; of distillation 3. */
-  assert_int_equal(zeroed, 26);
+  /* embedding, linear, bias: 1 each; norms: 2, 1, 1 and 1; grouped products: 2, their biases: 2;
+   * sinks: 1, and of a ring 1; loss, count and norm: 1 each; of pairs the loss and the count 1
+   * each, rewards 3; of routers the losses 1 each, loads 2 and 1; of distillation 3. */
+  assert_int_equal(zeroed, 30);
 }
 
 static void in_place_equals_apart(void **state) {

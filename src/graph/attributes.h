@@ -51,6 +51,8 @@ enum { LS_ACTIVATION_COUNT = LS_RELU + 1 };
   X(int64_t, rope_first)       /* rope: columns of a head before those that are turned */         \
   X(int64_t, rope_neighbours)  /* rope: 1: pairs are columns side by side; 0: of two halves */    \
   X(ls_activation, activation) /* gelu: which; swiglu: of the gate */                             \
+  X(double, gate_limit)        /* paired_glu: of gates and ups */                                 \
+  X(double, gate_slope)        /* paired_glu: by which the gate is multiplied in its sigmoid */   \
   X(double, dpo_beta)          /* pairs: of differences of log-probabilities */                   \
   X(double, smoothing)         /* pair_loss: the share of pairs that are the wrong way round */   \
   X(double, beta1)             /* adamw, lion; sgd: the momentum */                               \

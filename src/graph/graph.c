@@ -336,28 +336,39 @@ ls_tensor_id ls_graph_document_attention(ls_graph *graph, ls_tensor_id q, ls_ten
 ls_tensor_id ls_graph_placed_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
                                        ls_tensor_id v, ls_tensor_id positions, ls_tensor_id places,
                                        const ls_attributes *attributes) {
+  return ls_graph_sink_attention(graph, q, k, v, none, positions, places, attributes);
+}
+
+ls_tensor_id ls_graph_sink_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
+                                     ls_tensor_id v, ls_tensor_id sinks, ls_tensor_id positions,
+                                     ls_tensor_id places, const ls_attributes *attributes) {
   if (graph->turns > 0 && exists(places))
-    return ls_graph_ring_attention(graph, q, k, v, positions, places, attributes);
+    return ls_graph_ring_attention(graph, q, k, v, sinks, positions, places, attributes);
   ls_attributes with = *attributes;
   if (with.dropout > 0) with.site = ++graph->dropouts;
   const ls_tensor_id draws = with.dropout > 0 ? graph->draws : none;
   LS_ASSERT(!with.two_way || exists(places) == exists(graph->remaining));
   const ls_tensor_id behind = with.two_way && exists(places) ? graph->remaining : draws;
-  return first_output(
-      graph, LS_OP_ATTENTION, &with,
-      (ls_tensor_id[]){q, k, v, positions, places, behind, with.two_way ? draws : none}, NULL);
+  const ls_tensor_id in[] = {q,         k,      v,      sinks,
+                             positions, places, behind, with.two_way ? draws : none};
+  if (exists(sinks)) return first_output(graph, LS_OP_SINK_ATTENTION, &with, in, NULL);
+  const ls_tensor_id plain[] = {q, k, v, in[4], in[5], in[6], in[7]};
+  return first_output(graph, LS_OP_ATTENTION, &with, plain, NULL);
 }
 
 ls_tensor_id ls_graph_cached_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
-                                       ls_tensor_id v, ls_tensor_id cache_k, ls_tensor_id cache_v,
-                                       ls_tensor_id positions, ls_tensor_id places,
-                                       const ls_attributes *attributes) {
-  const ls_tensor_id in[] = {q, k, v, cache_k, cache_v, positions, places};
+                                       ls_tensor_id v, ls_tensor_id sinks, ls_tensor_id cache_k,
+                                       ls_tensor_id cache_v, ls_tensor_id positions,
+                                       ls_tensor_id places, const ls_attributes *attributes) {
+  LS_ASSERT(!exists(sinks) || exists(places));
+  const ls_tensor_id in[] = {q, k, v, cache_k, cache_v, positions, places, sinks};
   if (attributes->turns < 2)
     return first_output(graph, LS_OP_CACHED_ATTENTION, attributes, in, NULL);
   const int node = ls_graph_node(graph, LS_OP_CACHED_PART, attributes, in, LS_MAX_OUTPUTS,
                                  (int64_t[]){attributes->turns});
-  return first_output(graph, LS_OP_CACHED_END, attributes, graph->nodes.items[node].out, NULL);
+  const ls_tensor_id *parts = graph->nodes.items[node].out;
+  return first_output(graph, LS_OP_CACHED_END, attributes,
+                      (ls_tensor_id[]){parts[0], parts[1], sinks}, NULL);
 }
 
 ls_tensor_id ls_graph_gelu(ls_graph *graph, ls_tensor_id x, ls_activation which) {
@@ -368,6 +379,12 @@ ls_tensor_id ls_graph_swiglu(ls_graph *graph, ls_tensor_id gate, ls_tensor_id up
                              ls_activation of_gate) {
   return first_output(graph, LS_OP_SWIGLU, &(ls_attributes){.activation = of_gate},
                       (ls_tensor_id[]){gate, up}, NULL);
+}
+
+ls_tensor_id ls_graph_paired_glu(ls_graph *graph, ls_tensor_id x, double limit, double slope) {
+  LS_ASSERT(limit > 0);
+  return first_output(graph, LS_OP_PAIRED_GLU,
+                      &(ls_attributes){.gate_limit = limit, .gate_slope = slope}, &x, NULL);
 }
 
 ls_tensor_id ls_graph_softcap(ls_graph *graph, ls_tensor_id x, double cap) {
@@ -514,6 +531,18 @@ ls_tensor_id ls_graph_grouped_down(ls_graph *graph, ls_tensor_id x, ls_tensor_id
   return first_output(
       graph, LS_OP_GROUPED_DOWN, &(ls_attributes){.experts = experts, .filled = routing->filled},
       (ls_tensor_id[]){x, weight, routing->experts}, (int64_t[]){0, rows / experts});
+}
+
+ls_tensor_id ls_graph_grouped_bias(ls_graph *graph, ls_tensor_id x, ls_tensor_id bias,
+                                   const ls_routing *routing) {
+  return first_output(graph, LS_OP_GROUPED_BIAS, NULL, (ls_tensor_id[]){x, bias, routing->experts},
+                      NULL);
+}
+
+ls_tensor_id ls_graph_grouped_weigh(ls_graph *graph, ls_tensor_id x, ls_tensor_id bias,
+                                    const ls_routing *routing) {
+  return first_output(graph, LS_OP_GROUPED_WEIGH, NULL,
+                      (ls_tensor_id[]){x, bias, routing->experts, routing->weights}, NULL);
 }
 
 ls_tensor_id ls_graph_weigh(ls_graph *graph, ls_tensor_id x, const ls_routing *routing) {

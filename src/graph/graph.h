@@ -39,8 +39,14 @@ typedef enum ls_tp_sharding {
   LS_TP_HEADS_IN,       /* weight[out, in], in = query heads */
   LS_TP_VOCABULARY,     /* [vocabulary, c], sharded on the vocabulary */
   LS_TP_EXPERTS,        /* rows of one expert after another, sharded on the columns */
+  LS_TP_EXPERT_ROWS,    /* a row for each expert, whole */
   LS_TP_COUNT
 } ls_tp_sharding;
+
+/* Whether its rows are experts', or of one expert after another. */
+static inline bool ls_tp_is_of_experts(ls_tp_sharding sharding) {
+  return sharding == LS_TP_EXPERTS || sharding == LS_TP_EXPERT_ROWS;
+}
 
 typedef enum ls_init { LS_INIT_NORMAL = 0, LS_INIT_UNIFORM, LS_INIT_ONES, LS_INIT_ZEROS } ls_init;
 
@@ -223,15 +229,23 @@ ls_tensor_id ls_graph_document_attention(ls_graph *graph, ls_tensor_id q, ls_ten
 ls_tensor_id ls_graph_placed_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
                                        ls_tensor_id v, ls_tensor_id positions, ls_tensor_id places,
                                        const ls_attributes *attributes);
+/* The same with a learned logit for each head, one more score of every query that has no value:
+ * sinks [heads]. {-1}: there are none. */
+ls_tensor_id ls_graph_sink_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
+                                     ls_tensor_id v, ls_tensor_id sinks, ls_tensor_id positions,
+                                     ls_tensor_id places, const ls_attributes *attributes);
 /* Of new tokens, whose keys and values the caches have from then on. With attributes->turns above 1
- * rows of the caches are dealt to so many ranks in turn. */
+ * rows of the caches are dealt to so many ranks in turn. Sinks likewise; with them there are
+ * places. */
 ls_tensor_id ls_graph_cached_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
-                                       ls_tensor_id v, ls_tensor_id cache_k, ls_tensor_id cache_v,
-                                       ls_tensor_id positions, ls_tensor_id places,
-                                       const ls_attributes *attributes);
+                                       ls_tensor_id v, ls_tensor_id sinks, ls_tensor_id cache_k,
+                                       ls_tensor_id cache_v, ls_tensor_id positions,
+                                       ls_tensor_id places, const ls_attributes *attributes);
 ls_tensor_id ls_graph_gelu(ls_graph *graph, ls_tensor_id x, ls_activation which);
 ls_tensor_id ls_graph_swiglu(ls_graph *graph, ls_tensor_id gate, ls_tensor_id up,
                              ls_activation of_gate);
+/* Of columns that are a gate and its up in turns: see LS_OP_PAIRED_GLU. */
+ls_tensor_id ls_graph_paired_glu(ls_graph *graph, ls_tensor_id x, double limit, double slope);
 ls_tensor_id ls_graph_softcap(ls_graph *graph, ls_tensor_id x, double cap);
 /* x [n, c] without the part `rate` of its elements, from 0 to below 1; the others are divided by
  * 1 - rate. Needs graph->draws, unless the rate is 0. */
@@ -306,6 +320,12 @@ ls_tensor_id ls_graph_sent(ls_graph *graph, ls_tensor_id x, const ls_routing *sl
                            const ls_routing *arrivals);
 ls_tensor_id ls_graph_returned(ls_graph *graph, ls_tensor_id y, const ls_routing *slots,
                                const ls_routing *arrivals);
+/* x plus the row of bias [experts, columns] that its expert has. */
+ls_tensor_id ls_graph_grouped_bias(ls_graph *graph, ls_tensor_id x, ls_tensor_id bias,
+                                   const ls_routing *routing);
+/* The same times its weight. */
+ls_tensor_id ls_graph_grouped_weigh(ls_graph *graph, ls_tensor_id x, ls_tensor_id bias,
+                                    const ls_routing *routing);
 /* Rows times their weights. */
 ls_tensor_id ls_graph_weigh(ls_graph *graph, ls_tensor_id x, const ls_routing *routing);
 

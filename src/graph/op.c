@@ -5,6 +5,16 @@
 
 #include "lockstep/dtype.h"
 
+static const char *const names[LS_OP_COUNT] = {
+#define LS_OP_NAME(suffix, name) [LS_OP_##suffix] = name,
+    LS_OPS(LS_OP_NAME)
+#undef LS_OP_NAME
+};
+
+const char *ls_op_name(ls_op_kind kind) {
+  return names[kind];
+}
+
 bool ls_op_may_shard(const ls_op *row, char label, ls_shares axis) {
   for (int r = 0; r < LS_MAX_LABEL_RULES; r++)
     if (row->only[r].axes & axis & LS_SHARES_ANY_EXPERTS) return row->only[r].label == label;

@@ -62,6 +62,7 @@ enum {
   X(HEADS_UP, "heads_up")                         \
   X(HEADS_DOWN, "heads_down")                     \
   X(ATTENTION, "attention")                       \
+  X(SINK_ATTENTION, "sink_attention")             \
   X(RING_ATTENTION, "ring_attention")             \
   X(RING_END, "ring_end")                         \
   X(CACHED_ATTENTION, "cached_attention")         \
@@ -69,12 +70,15 @@ enum {
   X(CACHED_END, "cached_end")                     \
   X(GELU, "gelu")                                 \
   X(SWIGLU, "swiglu")                             \
+  X(PAIRED_GLU, "paired_glu")                     \
   X(SOFTCAP, "softcap")                           \
   X(DROPOUT, "dropout")                           \
   X(ROUTE, "route")                               \
   X(DISPATCH, "dispatch")                         \
   X(GROUPED_UP, "grouped_up")                     \
   X(GROUPED_DOWN, "grouped_down")                 \
+  X(GROUPED_BIAS, "grouped_bias")                 \
+  X(GROUPED_WEIGH, "grouped_weigh")               \
   X(WEIGH, "weigh")                               \
   X(COMBINE, "combine")                           \
   X(SLOTS, "slots")                               \
@@ -114,10 +118,12 @@ enum {
   X(HEADS_BWD, "heads_bwd")                       \
   X(HEADS_SHARED_BWD, "heads_shared_bwd")         \
   X(ATTENTION_BWD, "attention_bwd")               \
+  X(SINK_BWD, "sink_bwd")                         \
   X(RING_BWD, "ring_bwd")                         \
   X(RING_END_BWD, "ring_end_bwd")                 \
   X(GELU_BWD, "gelu_bwd")                         \
   X(SWIGLU_BWD, "swiglu_bwd")                     \
+  X(PAIRED_GLU_BWD, "paired_glu_bwd")             \
   X(SOFTCAP_BWD, "softcap_bwd")                   \
   X(DROPOUT_BWD, "dropout_bwd")                   \
   X(ROUTE_BWD, "route_bwd")                       \
@@ -126,6 +132,8 @@ enum {
   X(GROUPED_UP_DW, "grouped_up_dw")               \
   X(GROUPED_DOWN_DX, "grouped_down_dx")           \
   X(GROUPED_DOWN_DW, "grouped_down_dw")           \
+  X(GROUPED_BIAS_DB, "grouped_bias_db")           \
+  X(GROUPED_WEIGH_BWD, "grouped_weigh_bwd")       \
   X(WEIGH_BWD, "weigh_bwd")                       \
   X(COMBINE_BWD, "combine_bwd")                   \
   X(SLOTS_BWD, "slots_bwd")                       \

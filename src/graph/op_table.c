@@ -1,10 +1,27 @@
-#include <string.h>
-
+#include "graph/op_table.h"
 #include "graph/op_flops.h"
 
 #define RING_DIVIDES                                                                         \
   (1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads | 1u << LS_ATTRIBUTE_sequence | \
    1u << LS_ATTRIBUTE_turns)
+
+#define ATTENTION_DIVIDES \
+  (1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads | 1u << LS_ATTRIBUTE_sequence)
+
+#define BY_HEADS                                                                       \
+  {                                                                                    \
+    {'b', LS_SHARES_SEQUENCES}, {'t', LS_SHARES_QUERIES}, {'g', LS_SHARES_KV_HEADS}, { \
+      'r', LS_SHARES_QUERY_HEADS                                                       \
+    }                                                                                  \
+  }
+
+/* Of grouped products, and of biases behind them. */
+#define BY_EXPERTS                                   \
+  {                                                  \
+    {'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}, { \
+      'x', LS_SHARES_EXPERTS | LS_SHARES_SENT        \
+    }                                                \
+  }
 
 #define HEADS_DIVIDES (1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_columns)
 
@@ -14,7 +31,7 @@
  * w, a columns of heads of another size   p columns that heads share
  * z rows of all heads' matrices   y their columns
  * g KV heads   r query heads per KV head   d one head's columns   l cache rows   e flat elements
- * f sums of a distilled token   u parts that cache rows are dealt to
+ * f sums of a distilled token   u parts that cache rows are dealt to   i query heads, of all ranks
  * b sequences   t queries of one   s keys of one: bt and bs are n, where attention tells them apart
  * x experts   j experts that a token goes to   o routed rows: n x j, those of one expert after
  * those of another; each rank routes its own tokens, so there are as many whatever the routing.
@@ -139,17 +156,25 @@ static const ls_op rows[LS_OP_COUNT] = {
      * draws, with dropout of probabilities -> o, log-sum-exp per token and head */
     [LS_OP_ATTENTION] = {.labels = "bt gr, bs g, bs g, bt?, bs?, bt?, bt? -> bt gr, "
                                    "bt gr/head_dim",
-                         .only = {{'b', LS_SHARES_SEQUENCES},
-                                  {'t', LS_SHARES_QUERIES},
-                                  {'g', LS_SHARES_KV_HEADS},
-                                  {'r', LS_SHARES_QUERY_HEADS}},
+                         .only = BY_HEADS,
                          .precision = {LS_COMPUTE, LS_ACCUMULATE},
                          .gradients = {{LS_OP_ATTENTION_BWD, "a012AB3456", "012"}},
                          .again = LS_AGAIN_MAY,
                          .flops = ls_attention_flops,
-                         .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads |
-                                    1u << LS_ATTRIBUTE_sequence,
+                         .divides = ATTENTION_DIVIDES,
                          .indices = "3456"},
+    /* The same with a logit for each head behind the values, which is one more score of every query
+     * and has no value. With what then comes out, going back is as without it. */
+    [LS_OP_SINK_ATTENTION] = {.labels = "bt gr, bs g, bs g, i, bt?, bs?, bt?, bt? -> bt gr, "
+                                        "bt gr/head_dim",
+                              .only = BY_HEADS,
+                              .precision = {LS_COMPUTE, LS_ACCUMULATE},
+                              .gradients = {{LS_OP_ATTENTION_BWD, "a012AB4567", "012"},
+                                            {LS_OP_SINK_BWD, "aAB3", "3"}},
+                              .again = LS_AGAIN_MAY,
+                              .flops = ls_attention_flops,
+                              .divides = ATTENTION_DIVIDES,
+                              .indices = "4567"},
     /* Queries and one block of keys, `turn` ranks on, in an order of their own; and what blocks
      * before have come to. Sums are of exp(score - max): the parts of a ring differentiate
      * together, and what goes back in place of the gradients of max and sum is what all blocks need
@@ -158,10 +183,7 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_RING_ATTENTION] = {.labels = "bt gr, bs~t+turn g, bs~t+turn g, bt, bs, bt gr?, "
                                         "bt gr/head_dim?, bt gr/head_dim? -> bt gr, "
                                         "bt gr/head_dim, bt gr/head_dim",
-                              .only = {{'b', LS_SHARES_SEQUENCES},
-                                       {'t', LS_SHARES_QUERIES},
-                                       {'g', LS_SHARES_KV_HEADS},
-                                       {'r', LS_SHARES_QUERY_HEADS}},
+                              .only = BY_HEADS,
                               .in_place = 6,
                               .precision = {LS_ACCUMULATE, LS_ACCUMULATE, LS_ACCUMULATE},
                               .passes = "5,6,7",
@@ -170,18 +192,19 @@ static const ls_op rows[LS_OP_COUNT] = {
                               .flops = ls_ring_flops,
                               .divides = RING_DIVIDES,
                               .indices = "34"},
-    /* sum of values, max, sum -> o */
-    [LS_OP_RING_END] = {.labels = "n gr, n gr/head_dim, n gr/head_dim -> n gr",
+    /* sum of values, max, sum, [a logit for each head: see sink_attention] -> o */
+    [LS_OP_RING_END] = {.labels = "n gr, n gr/head_dim, n gr/head_dim, i? -> n gr",
                         .shardable = "n",
                         .only = {{'g', LS_SHARES_KV_HEADS}, {'r', LS_SHARES_QUERY_HEADS}},
                         .passes = "0",
-                        .gradients = {{LS_OP_RING_END_BWD, "aA12", "12"}},
+                        .gradients = {{LS_OP_RING_END_BWD, "aA123", "123"}},
                         .again = LS_AGAIN_MAY,
                         .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads},
     /* q, k, v of new tokens, cache of k, cache of v, positions; places, where tokens are of several
      * sequences: each token's row of the caches, where its own are written. Its sequence begins as
-     * many rows before as its position says. Without places that is the position. */
-    [LS_OP_CACHED_ATTENTION] = {.labels = "n gr, n g, n g, l g, l g, n, n? -> n gr",
+     * many rows before as its position says. Without places that is the position. A logit for each
+     * head, as sink_attention has it. */
+    [LS_OP_CACHED_ATTENTION] = {.labels = "n gr, n g, n g, l g, l g, n, n?, i? -> n gr",
                                 .only = {{'g', LS_SHARES_KV_HEADS}, {'r', LS_SHARES_QUERY_HEADS}},
                                 .writes = "34",
                                 .divides =
@@ -201,8 +224,9 @@ static const ls_op rows[LS_OP_COUNT] = {
                            .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads |
                                       1u << LS_ATTRIBUTE_turns,
                            .indices = "56"},
-    /* o of parts, their log-sum-exp -> o of all rows, 0 where no part has any that is seen */
-    [LS_OP_CACHED_END] = {.labels = "u n gr, u n gr/head_dim -> n gr",
+    /* o of parts, their log-sum-exp, sinks -> o of all rows, 0 where no part has any that is seen
+     */
+    [LS_OP_CACHED_END] = {.labels = "u n gr, u n gr/head_dim, i? -> n gr",
                           .shardable = "n",
                           .only = {{'g', LS_SHARES_KV_HEADS}, {'r', LS_SHARES_QUERY_HEADS}},
                           .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads},
@@ -216,6 +240,13 @@ static const ls_op rows[LS_OP_COUNT] = {
                       .masked = "01",
                       .gradients = {{LS_OP_SWIGLU_BWD, "a01", "01"}},
                       .again = LS_AGAIN_CHEAP},
+    /* columns that are a gate and its up in turns: with both at most gate_limit, and the up at
+     * least -gate_limit -> gate sigmoid(gate_slope gate) (up + 1) */
+    [LS_OP_PAIRED_GLU] = {.labels = "n c -> n c/2",
+                          .shardable = "nc",
+                          .masked = "0",
+                          .gradients = {{LS_OP_PAIRED_GLU_BWD, "a0", "0"}},
+                          .again = LS_AGAIN_CHEAP},
     [LS_OP_SOFTCAP] = {.labels = "n c -> n c",
                        .shardable = "nc",
                        .in_place = 1,
@@ -247,8 +278,7 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* x, weights[in, out] of one expert after another, expert of each row */
     [LS_OP_GROUPED_UP] = {.labels = "n~x k, xk m, n~x -> n~x m",
                           .shardable = "m",
-                          .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                                   {'x', LS_SHARES_EXPERTS | LS_SHARES_SENT}},
+                          .only = BY_EXPERTS,
                           .linear = "0",
                           .masked = "0",
                           .gradients = {{LS_OP_GROUPED_UP_DX, "a12", "0"},
@@ -260,8 +290,7 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* x, weights[out, in] likewise, expert of each row */
     [LS_OP_GROUPED_DOWN] = {.labels = "n~x k, xm k, n~x -> n~x m",
                             .shardable = "k",
-                            .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                                     {'x', LS_SHARES_EXPERTS | LS_SHARES_SENT}},
+                            .only = BY_EXPERTS,
                             .linear = "0",
                             .masked = "0",
                             .gradients = {{LS_OP_GROUPED_DOWN_DX, "a12", "0"},
@@ -270,6 +299,25 @@ static const ls_op rows[LS_OP_COUNT] = {
                             .product = 1,
                             .divides = 1u << LS_ATTRIBUTE_experts,
                             .indices = "2"},
+    /* x, a row of each expert, expert of each row of x -> x plus that */
+    [LS_OP_GROUPED_BIAS] = {.labels = "n~x m, x m, n~x -> n~x m",
+                            .shardable = "m",
+                            .only = BY_EXPERTS,
+                            .masked = "0",
+                            .in_place = 1,
+                            .passes = "0",
+                            .gradients = {{LS_OP_GROUPED_BIAS_DB, "a2", "1"}},
+                            .again = LS_AGAIN_MAY,
+                            .indices = "2"},
+    /* likewise, and a number for each row, times which it is; rows of others' experts are zeros */
+    [LS_OP_GROUPED_WEIGH] = {.labels = "n~x m, x m, n~x, n~x -> n~x m",
+                             .shardable = "m",
+                             .only = BY_EXPERTS,
+                             .masked = "0",
+                             .in_place = 1,
+                             .gradients = {{LS_OP_GROUPED_WEIGH_BWD, "a0123", "031"}},
+                             .again = LS_AGAIN_MAY,
+                             .indices = "2"},
     /* x, a number for each row */
     [LS_OP_WEIGH] = {.labels = "n c, n -> n c",
                      .shardable = "nc",
@@ -526,32 +574,31 @@ static const ls_op rows[LS_OP_COUNT] = {
      * draws -> dq, dk, dv */
     [LS_OP_ATTENTION_BWD] = {.labels = "bt gr, bt gr, bs g, bs g, bt gr, bt gr/head_dim, bt?, bs?, "
                                        "bt?, bt? -> bt gr, bs g, bs g",
-                             .only = {{'b', LS_SHARES_SEQUENCES},
-                                      {'t', LS_SHARES_QUERIES},
-                                      {'g', LS_SHARES_KV_HEADS},
-                                      {'r', LS_SHARES_QUERY_HEADS}},
+                             .only = BY_HEADS,
                              .flops = ls_attention_bwd_flops,
-                             .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads |
-                                        1u << LS_ATTRIBUTE_sequence,
+                             .divides = ATTENTION_DIVIDES,
                              .indices = "6789"},
+    /* do, o, log-sum-exp, sinks -> dsinks */
+    [LS_OP_SINK_BWD] = {.labels = "n gr, n gr, n gr/head_dim, i -> i",
+                        .shardable = "n",
+                        .only = {{'g', LS_SHARES_KV_HEADS}, {'r', LS_SHARES_QUERY_HEADS}},
+                        .precision = {LS_ACCUMULATE},
+                        .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads},
     /* do, q, k, v of a block, log-sum-exp and do . o of the whole, positions, places -> of the
      * block dq, dk, dv */
     [LS_OP_RING_BWD] = {.labels = "bt gr, bt gr, bs~t+turn g, bs~t+turn g, "
                                   "bt gr/head_dim, bt gr/head_dim, bt, bs -> bt gr, "
                                   "bs~t+turn g, bs~t+turn g",
-                        .only = {{'b', LS_SHARES_SEQUENCES},
-                                 {'t', LS_SHARES_QUERIES},
-                                 {'g', LS_SHARES_KV_HEADS},
-                                 {'r', LS_SHARES_QUERY_HEADS}},
+                        .only = BY_HEADS,
                         .flops = ls_ring_bwd_flops,
                         .divides = RING_DIVIDES,
                         .indices = "67"},
-    /* do, o, max, sum -> log-sum-exp, do . o */
-    [LS_OP_RING_END_BWD] = {.labels = "n gr, n gr, n gr/head_dim, n gr/head_dim -> "
-                                      "n gr/head_dim, n gr/head_dim",
+    /* do, o, max, sum, [sinks] -> log-sum-exp, do . o, dsinks */
+    [LS_OP_RING_END_BWD] = {.labels = "n gr, n gr, n gr/head_dim, n gr/head_dim, i? -> "
+                                      "n gr/head_dim, n gr/head_dim, i?",
                             .shardable = "n",
                             .only = {{'g', LS_SHARES_KV_HEADS}, {'r', LS_SHARES_QUERY_HEADS}},
-                            .precision = {LS_ACCUMULATE, LS_ACCUMULATE},
+                            .precision = {LS_ACCUMULATE, LS_ACCUMULATE, LS_ACCUMULATE},
                             .divides = 1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_kv_heads},
     /* dy, x */
     [LS_OP_GELU_BWD] = {.labels = "n c, n c -> n c", .shardable = "nc", .in_place = 1},
@@ -559,6 +606,8 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_SWIGLU_BWD] = {.labels = "n c, n c, n c -> n c, n c",
                           .shardable = "nc",
                           .masked = "012"},
+    /* dy, x */
+    [LS_OP_PAIRED_GLU_BWD] = {.labels = "n c/2, n c -> n c", .shardable = "nc", .masked = "01"},
     /* dy, y */
     [LS_OP_SOFTCAP_BWD] = {.labels = "n c, n c -> n c", .shardable = "nc", .in_place = 1},
     /* dy, draws */
@@ -580,8 +629,7 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* dy, weights, expert of each row */
     [LS_OP_GROUPED_UP_DX] = {.labels = "n~x m, xk m, n~x -> n~x k",
                              .shardable = "m",
-                             .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                                      {'x', LS_SHARES_EXPERTS | LS_SHARES_SENT}},
+                             .only = BY_EXPERTS,
                              .linear = "0",
                              .masked = "0",
                              .product = 1,
@@ -590,8 +638,7 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* x, dy, expert of each row */
     [LS_OP_GROUPED_UP_DW] = {.labels = "n~x k, n~x m, n~x -> xk m",
                              .shardable = "m",
-                             .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                                      {'x', LS_SHARES_EXPERTS | LS_SHARES_SENT}},
+                             .only = BY_EXPERTS,
                              .linear = "1",
                              .masked = "01",
                              .precision = {LS_ACCUMULATE},
@@ -601,8 +648,7 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* dy, weights, expert of each row */
     [LS_OP_GROUPED_DOWN_DX] = {.labels = "n~x m, xm k, n~x -> n~x k",
                                .shardable = "k",
-                               .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                                        {'x', LS_SHARES_EXPERTS | LS_SHARES_SENT}},
+                               .only = BY_EXPERTS,
                                .linear = "0",
                                .masked = "0",
                                .product = 2,
@@ -611,14 +657,29 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* dy, x, expert of each row */
     [LS_OP_GROUPED_DOWN_DW] = {.labels = "n~x m, n~x k, n~x -> xm k",
                                .shardable = "k",
-                               .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                                        {'x', LS_SHARES_EXPERTS | LS_SHARES_SENT}},
+                               .only = BY_EXPERTS,
                                .linear = "0",
                                .masked = "01",
                                .precision = {LS_ACCUMULATE},
                                .product = 2,
                                .divides = 1u << LS_ATTRIBUTE_experts,
                                .indices = "2"},
+    /* dy, expert of each row */
+    [LS_OP_GROUPED_BIAS_DB] = {.labels = "n~x m, n~x -> x m",
+                               .shardable = "m",
+                               .only = BY_EXPERTS,
+                               .linear = "0",
+                               .masked = "0",
+                               .precision = {LS_ACCUMULATE},
+                               .indices = "1"},
+    /* dy, x, bias, expert of each row, a number for each -> dx, dnumber, dbias */
+    [LS_OP_GROUPED_WEIGH_BWD] = {.labels = "n~x m, n~x m, x m, n~x, n~x -> n~x m, n~x, x m?",
+                                 .shardable = "m",
+                                 .only = BY_EXPERTS,
+                                 .linear = "0",
+                                 .masked = "01",
+                                 .precision = {LS_COMPUTE, LS_ACCUMULATE, LS_ACCUMULATE},
+                                 .indices = "3"},
     /* dy, x, a number for each row -> dx, dnumber */
     [LS_OP_WEIGH_BWD] = {.labels = "n c, n c, n -> n c, n",
                          .shardable = "nc",
@@ -706,62 +767,6 @@ static const ls_op rows[LS_OP_COUNT] = {
                              .divides = 1u << LS_ATTRIBUTE_sequence,
                              .indices = "12"},
 
-    /* labels -> how many tokens have one */
-    [LS_OP_COUNT_VALID] = {.labels = "n -> 1",
-                           .duty = LS_DUTY_COUNT,
-                           .shardable = "n",
-                           .precision = {LS_DOUBLE},
-                           .indices = "0"},
-    /* labels, positions -> how many pairs there are */
-    [LS_OP_COUNT_PAIRS] = {.labels = "n, n -> 1",
-                           .duty = LS_DUTY_COUNT,
-                           .only = {{'n', LS_SHARES_SEQUENCES}},
-                           .precision = {LS_DOUBLE},
-                           .divides = 1u << LS_ATTRIBUTE_sequence,
-                           .indices = "01"},
-    /* numbers -> as many zeros, in their place */
-    [LS_OP_ZERO] = {.labels = "e -> e", .duty = LS_DUTY_ZERO},
-    /* cells: count, scale -> scale / max(count, 1) */
-    [LS_OP_RECIPROCAL] = {.labels = "1, 1 -> 1", .duty = LS_DUTY_SCALE},
-    /* gradients -> weight * sum of squares */
-    [LS_OP_SQUARED_NORM] = {.labels = "e -> 1", .duty = LS_DUTY_NORM},
-    /* cells: squared norm of scaled gradients, loss sum, count, scale -> norm, factor, mean loss;
-     * the factor undoes the scale, and is 0 where the norm is not finite */
-    [LS_OP_CLIP_FACTOR] = {.labels = "1, 1, 1, 1 -> 1, 1, 1", .duty = LS_DUTY_CLIP},
-    /* gradient, learning rate, step, clip factor -> master, first moment, second moment (all
-     * updated in place; where the factor is 0, nothing is) */
-    [LS_OP_ADAMW] = {.labels = "e, 1, 1, 1 -> e, e, e", .updates = true},
-    /* gradient, learning rate, step, clip factor -> master, momentum (updated in place, likewise)
-     */
-    [LS_OP_SGD] = {.labels = "e, 1, 1, 1 -> e, e", .updates = true},
-    /* likewise, by the sign of a mean of gradient and momentum */
-    [LS_OP_LION] = {.labels = "e, 1, 1, 1 -> e, e", .updates = true},
-    /* gradient, learning rate, step, clip factor, master, first moment, second moment -> the
-     * weights that ADAMW would make of these, which stay as they are; factor 0: not finite ones */
-    [LS_OP_ADAMW_SPECULATE] = {.labels = "e, 1, 1, 1, e, e, e -> e"},
-    /* gradient, learning rate, step, clip factor, master, momentum -> likewise of SGD */
-    [LS_OP_SGD_SPECULATE] = {.labels = "e, 1, 1, 1, e, e -> e"},
-    [LS_OP_LION_SPECULATE] = {.labels = "e, 1, 1, 1, e, e -> e"},
-    /* gradient, clip factor, codes of both moments, largest of their blocks -> the largest of each
-     * block of the moments that ADAMW8 would make, of what the rank has of it */
-    [LS_OP_ADAMW8_LARGEST] = {.labels = "e, 1, e, e, f -> f"},
-    /* gradient, learning rate, step, clip factor, largest of blocks before and after -> master,
-     * codes of both moments (updated in place; where the factor is 0, nothing is) */
-    [LS_OP_ADAMW8] = {.labels = "e, 1, 1, 1, f, f -> e, e, e", .updates = true},
-    /* largest of blocks, clip factor -> as the state keeps it, likewise */
-    [LS_OP_ADAMW8_KEEP] = {.labels = "f, 1 -> f", .updates = true},
-    /* gradient, clip factor -> momentum (in place, likewise), and what Muon makes orthogonal of it
-     * and the gradient (Nesterov's): the rank's elements of the whole matrix, else zero */
-    [LS_OP_MUON_MOMENTUM] = {.labels = "e, 1 -> e, m k", .updates = true},
-    /* a matrix -> nearly its orthogonal factor, and memory to work in */
-    [LS_OP_ORTHOGONALISE] = {.labels = "m k -> m k, m k, f p", .flops = ls_orthogonalise_flops},
-    /* an orthogonal matrix, learning rate, clip factor -> master (in place, likewise) */
-    [LS_OP_MUON] = {.labels = "m k, 1, 1 -> e", .updates = true},
-    /* gradient, learning rate, step, clip factor -> master, offset, second moment (in place,
-     * likewise) */
-    [LS_OP_SCHEDULEFREE] = {.labels = "e, 1, 1, 1 -> e, e, e", .updates = true},
-    /* master, offset -> the weights that the gradient is taken at */
-    [LS_OP_SCHEDULEFREE_POINT] = {.labels = "e, e -> e"},
     [LS_OP_CAST] = {.labels = "e -> e", .duty = LS_DUTY_ROUND},
     [LS_OP_COPY] = {.labels = "n c -> n c",
                     .duty = LS_DUTY_COPY,
@@ -769,16 +774,6 @@ static const ls_op rows[LS_OP_COUNT] = {
                     .again = LS_AGAIN_MAY},
 };
 
-static const char *const names[LS_OP_COUNT] = {
-#define LS_OP_NAME(suffix, name) [LS_OP_##suffix] = name,
-    LS_OPS(LS_OP_NAME)
-#undef LS_OP_NAME
-};
-
 const ls_op *ls_op_row(ls_op_kind kind) {
-  return &rows[kind];
-}
-
-const char *ls_op_name(ls_op_kind kind) {
-  return names[kind];
+  return ls_step_ops[kind].labels ? &ls_step_ops[kind] : &rows[kind];
 }

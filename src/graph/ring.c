@@ -23,12 +23,13 @@ int64_t ls_ring_needed(const ls_attributes *attributes) {
 }
 
 ls_op_kind ls_ring_named(ls_op_kind kind) {
-  return kind == LS_OP_RING_ATTENTION || kind == LS_OP_RING_END ? LS_OP_ATTENTION : kind;
+  const bool part = kind == LS_OP_RING_ATTENTION || kind == LS_OP_RING_END;
+  return part || kind == LS_OP_SINK_ATTENTION ? LS_OP_ATTENTION : kind;
 }
 
 ls_tensor_id ls_graph_ring_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
-                                     ls_tensor_id v, ls_tensor_id positions, ls_tensor_id places,
-                                     const ls_attributes *attributes) {
+                                     ls_tensor_id v, ls_tensor_id sinks, ls_tensor_id positions,
+                                     ls_tensor_id places, const ls_attributes *attributes) {
   ls_attributes of = *attributes;
   ls_tensor_id in[LS_MAX_INPUTS] = {q, k, v, positions, places, {-1}, {-1}, {-1}};
   of.turns = graph->turns;
@@ -37,6 +38,7 @@ ls_tensor_id ls_graph_ring_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_
     const int node = ls_graph_node(graph, LS_OP_RING_ATTENTION, &of, in, LS_MAX_OUTPUTS, NULL);
     memcpy(&in[5], graph->nodes.items[node].out, 3 * sizeof *in);
   }
+  in[8] = sinks;
   const int end = ls_graph_node(graph, LS_OP_RING_END, attributes, &in[5], LS_MAX_OUTPUTS, NULL);
   return graph->nodes.items[end].out[0];
 }

@@ -15,12 +15,14 @@ bool ls_ring_needs(const ls_attributes *attributes, int64_t turn);
 /* How many turns are needed. */
 int64_t ls_ring_needed(const ls_attributes *attributes);
 
-/* The op that a user names in place of this one: the parts of a ring are attention. */
+/* The op that a user names in place of this one: with sinks, and the parts of a ring, are
+ * attention.
+ */
 ls_op_kind ls_ring_named(ls_op_kind kind);
 
-/* As ls_graph_placed_attention, in graph->turns blocks. */
+/* As ls_graph_sink_attention, in graph->turns blocks. */
 ls_tensor_id ls_graph_ring_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
-                                     ls_tensor_id v, ls_tensor_id positions, ls_tensor_id places,
-                                     const ls_attributes *attributes);
+                                     ls_tensor_id v, ls_tensor_id sinks, ls_tensor_id positions,
+                                     ls_tensor_id places, const ls_attributes *attributes);
 
 #endif

@@ -60,3 +60,17 @@ int ls_state_filled(const ls_state_lists *lists, const ls_program *program, int 
   }
   return count;
 }
+
+int ls_stored_shape(const ls_stored_layout *layout, int64_t dims[3]) {
+  const int first = layout->stack > 0;
+  dims[0] = layout->stack;
+  for (int d = 0; d < layout->ndim; d++) dims[first + d] = layout->dims[d];
+  return first + layout->ndim;
+}
+
+int64_t ls_stored_elements(const ls_stored_layout *layout) {
+  int64_t dims[3], elements = 1;
+  const int ndim = ls_stored_shape(layout, dims);
+  for (int d = 0; d < ndim; d++) elements *= dims[d];
+  return elements;
+}

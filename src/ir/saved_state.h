@@ -30,12 +30,17 @@ typedef struct ls_stored_layout {
   const char *plain;  /* without the family's prefix, as base models are saved; may equal name */
   ls_state_part part; /* of its parameters: their master weights, or a moment */
   int ndim;
-  int64_t dims[2]; /* in the file */
+  int64_t dims[2]; /* in the file, or of each matrix of it */
+  int64_t stack;   /* the file has so many matrices one after another, of experts; 0: one */
   bool transposed; /* [in, out] */
   bool adapter;    /* in the file of adapters: what they are beside is in that of the weights */
   int module;      /* of a head over classes that it is of; else 0 */
   LS_LIST(ls_weight_piece) pieces;
 } ls_stored_layout;
+
+/* The shape in the file: returns how many dimensions. */
+int ls_stored_shape(const ls_stored_layout *layout, int64_t dims[3]);
+int64_t ls_stored_elements(const ls_stored_layout *layout);
 
 /* Elements of a tile that follow each other in the stored tensor. */
 typedef struct ls_stretch {

@@ -217,7 +217,7 @@ int ls_optimizer_update_of(const ls_optimizer *optimizer, const ls_graph *graph,
   switch (ls_optimizer_row_of(optimizer)->rule) {
     case LS_UPDATES_LARGE: return elements_of(about->ndim, about->dims) < LS_LEAST_BLOCKWISE;
     case LS_UPDATES_MATRICES:
-      return about->ndim != 2 || about->sharding == LS_TP_EXPERTS ||
+      return about->ndim != 2 || ls_tp_is_of_experts(about->sharding) ||
              graph->segments.items[segment].layer < 0;
     default: return 0;
   }

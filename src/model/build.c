@@ -56,6 +56,15 @@ ls_tensor_id ls_builder_vector(ls_builder *builder, const char *name, int64_t co
       &(ls_parameter){.ndim = 1, .dims = {count}, .sharding = sharding, .init = init});
 }
 
+ls_tensor_id ls_builder_expert_rows(ls_builder *builder, const char *name, int64_t columns,
+                                    ls_tp_sharding sharding) {
+  return add_parameter(builder, name,
+                       &(ls_parameter){.ndim = 2,
+                                       .dims = {builder->config->experts, columns},
+                                       .sharding = sharding,
+                                       .init = LS_INIT_ZEROS});
+}
+
 ls_tensor_id ls_builder_product_weight(ls_builder *builder, const char *name, int64_t out,
                                        int64_t in, ls_tp_sharding sharding, double deviation) {
   const ls_precision precision = builder->config->blocks;
@@ -158,12 +167,19 @@ ls_tensor_id ls_builder_attend(ls_builder *builder, ls_tensor_id q, ls_tensor_id
                               .softcap = config->softcap,
                               .dropout = builder->dropout.attention,
                               .alibi = alibi};
-  if (builder->options->mode != LS_MODEL_DECODE && graph->places.index >= 0)
-    return ls_graph_placed_attention(graph, q, k, v, graph->positions, graph->places, &attributes);
-  if (builder->options->mode != LS_MODEL_DECODE && builder->options->documents)
-    return ls_graph_document_attention(graph, q, k, v, graph->positions, &attributes);
-  if (builder->options->mode != LS_MODEL_DECODE)
-    return ls_graph_attention(graph, q, k, v, &attributes);
+  ls_tensor_id sinks = {-1};
+  if (builder->family->decoder.sinks)
+    sinks = add_parameter(builder, "attention.sinks",
+                          &(ls_parameter){.ndim = 1,
+                                          .dims = {config->heads},
+                                          .init = LS_INIT_NORMAL,
+                                          .deviation = config->initializer_range});
+  if (builder->options->mode != LS_MODEL_DECODE) {
+    const bool told = graph->places.index >= 0 || builder->options->documents;
+    return ls_graph_sink_attention(graph, q, k, v, sinks,
+                                   told ? graph->positions : (ls_tensor_id){-1}, graph->places,
+                                   &attributes);
+  }
   const int64_t rows = graph->cache_rows, columns = config->kv_heads * config->head_dim;
   ls_tensor_id caches[2];
   attributes.turns = builder->options->turns;
@@ -172,7 +188,7 @@ ls_tensor_id ls_builder_attend(ls_builder *builder, ls_tensor_id q, ls_tensor_id
     const char *name = ls_arena_printf(graph->arena, "%s.cache.%s", builder->part, names[i]);
     caches[i] = i && v.index == k.index ? caches[0] : ls_graph_state(graph, name, rows, columns);
   }
-  return ls_graph_cached_attention(graph, q, k, v, caches[0], caches[1], graph->positions,
+  return ls_graph_cached_attention(graph, q, k, v, sinks, caches[0], caches[1], graph->positions,
                                    graph->places, &attributes);
 }
 
@@ -293,9 +309,10 @@ static void make_inputs(ls_graph *graph, const ls_builder *builder) {
     graph->labels = ls_graph_input(graph, "labels", options->tokens);
   graph->positions = ls_graph_input(graph, "positions", options->tokens);
   /* A mask goes by tokens' places, as attention is told them. */
-  const bool placed = options->mode == LS_MODEL_DECODE
-                          ? options->sequences > 1 || options->turns > 1
-                          : options->places || dropout->attention > 0;
+  const bool several =
+      options->sequences > 1 || options->turns > 1 || builder->family->decoder.sinks;
+  const bool placed =
+      options->mode == LS_MODEL_DECODE ? several : options->places || dropout->attention > 0;
   if (placed) graph->places = ls_graph_input(graph, "places", options->tokens);
   if (placed && builder->family->decoder.two_way)
     graph->remaining = ls_graph_input(graph, "remaining", options->tokens);

@@ -47,6 +47,7 @@ static const count_case counts[] = {
     {"llama3-70b", 70553706496},     {"llama3.1-405b", 405853388800},
     {"mistral-7b-v0.1", 7241732096}, {"qwen3-8b", 8190735360},
     {"mixtral-8x7b", 46702792704},   {"qwen3-30b-a3b", 30532122624},
+    {"gpt-oss-20b", 20914757184},    {"gpt-oss-120b", 116829156672},
 };
 
 static void counts_are_the_published_ones(void **state) {

@@ -57,7 +57,9 @@ static bool has_no_say(const char *path, const char *key) {
                {"falcon-grouped", "multi_query"},                /* new_decoder_architecture */
                {"falcon-single", "num_kv_heads"},                /* multi_query */
                {"gpt-neox-sequential", "partial_rotary_factor"}, /* rope_parameters */
-               {"mixtral", "output_router_logits"},              /* experts.aux_loss of the run */
+               {"gpt-oss", "output_router_logits"},              /* as of mixtral */
+               {"gpt-oss", "router_aux_loss_coef"},
+               {"mixtral", "output_router_logits"}, /* experts.aux_loss of the run */
                {"mixtral", "router_aux_loss_coef"},
                {"moe", "output_router_logits"},
                {"moe", "router_aux_loss_coef"},

@@ -74,40 +74,76 @@ static ls_row_sending sending_of(const ls_builder *builder, bool *bounded) {
   return sending;
 }
 
+/* What a layer's experts are, one after another: their gates, ups and downs; or where gates and ups
+ * stand in turns these, then downs, and biases of both. */
+typedef struct expert_parameters {
+  ls_tensor_id weights[3], biases[2];
+} expert_parameters;
+
+static expert_parameters make_experts(ls_builder *builder) {
+  const ls_model_config *config = builder->config;
+  const int64_t rows = config->experts * config->width, columns = ls_model_expert_width(config);
+  const double deviation = config->initializer_range;
+  expert_parameters made = {0};
+  if (builder->family->decoder.paired_experts) {
+    made.weights[0] = ls_builder_weight(builder, "experts.gate_up.weight", rows, 2 * columns,
+                                        LS_TP_EXPERTS, deviation);
+    made.weights[1] =
+        ls_builder_weight(builder, "experts.down.weight", rows, columns, LS_TP_EXPERTS, deviation);
+    made.biases[0] =
+        ls_builder_expert_rows(builder, "experts.gate_up.bias", 2 * columns, LS_TP_EXPERTS);
+    made.biases[1] =
+        ls_builder_expert_rows(builder, "experts.down.bias", config->width, LS_TP_EXPERT_ROWS);
+    return made;
+  }
+  static const char *const names[] = {"experts.gate.weight", "experts.up.weight",
+                                      "experts.down.weight"};
+  for (int i = 0; i < 3; i++)
+    made.weights[i] = ls_builder_weight(builder, names[i], rows, columns, LS_TP_EXPERTS, deviation);
+  return made;
+}
+
+/* Behind a bias there is nothing to be summed over ranks, so that weights come last, with it. */
+static ls_tensor_id multiply_paired(ls_builder *builder, ls_tensor_id rows,
+                                    const expert_parameters *of, const ls_routing *routing) {
+  const ls_model_config *config = builder->config;
+  ls_graph *graph = builder->graph;
+  ls_tensor_id x = ls_graph_grouped_up(graph, rows, of->weights[0], routing);
+  x = ls_graph_grouped_bias(graph, x, of->biases[0], routing);
+  x = ls_graph_paired_glu(graph, x, config->gate_limit, config->gate_slope);
+  x = ls_graph_grouped_down(graph, x, of->weights[1], config->experts, routing);
+  return ls_graph_grouped_weigh(graph, x, of->biases[1], routing);
+}
+
 /* Weights are given before the last product, which then is linear in all that is still to be summed
  * over ranks, and so that what it makes need not be kept. */
-static ls_tensor_id multiply(ls_builder *builder, ls_tensor_id rows, const ls_tensor_id weights[3],
+static ls_tensor_id multiply(ls_builder *builder, ls_tensor_id rows, const expert_parameters *of,
                              const ls_routing *routing) {
   const ls_model_config *config = builder->config;
   ls_graph *graph = builder->graph;
-  const ls_tensor_id gate = ls_graph_grouped_up(graph, rows, weights[0], routing);
-  const ls_tensor_id up = ls_graph_grouped_up(graph, rows, weights[1], routing);
+  if (builder->family->decoder.paired_experts) return multiply_paired(builder, rows, of, routing);
+  const ls_tensor_id gate = ls_graph_grouped_up(graph, rows, of->weights[0], routing);
+  const ls_tensor_id up = ls_graph_grouped_up(graph, rows, of->weights[1], routing);
   const ls_tensor_id y = ls_graph_swiglu(graph, gate, up, config->activation);
   const ls_tensor_id weighed = ls_graph_weigh(graph, y, routing);
-  return ls_graph_grouped_down(graph, weighed, weights[2], config->experts, routing);
+  return ls_graph_grouped_down(graph, weighed, of->weights[2], config->experts, routing);
 }
 
 static ls_tensor_id routed(ls_builder *builder, ls_tensor_id x) {
   const ls_model_config *config = builder->config;
   ls_graph *graph = builder->graph;
-  const int64_t rows = config->experts * config->width;
-  const double deviation = config->initializer_range;
   ls_choice choice = choice_of(builder);
   if (config->router_bias)
     choice.added = ls_builder_constant(builder, "router_bias", config->experts);
   const ls_tensor_id logits =
-      ls_builder_project(builder, x, "router", config->experts, LS_TP_REPLICATED, false, deviation);
+      ls_builder_project(builder, x, "router", config->experts, LS_TP_REPLICATED,
+                         builder->family->decoder.paired_experts, config->initializer_range);
   const ls_routing routing = ls_graph_route(graph, logits, &choice);
   balance(builder, logits, &choice);
-  static const char *const names[] = {"experts.gate.weight", "experts.up.weight",
-                                      "experts.down.weight"};
-  ls_tensor_id weights[3];
-  for (int i = 0; i < 3; i++)
-    weights[i] = ls_builder_weight(builder, names[i], rows, ls_model_expert_width(config),
-                                   LS_TP_EXPERTS, deviation);
+  const expert_parameters of = make_experts(builder);
   if (!sends(builder)) {
     const ls_tensor_id spread = ls_graph_dispatch(graph, x, &routing);
-    return ls_graph_combine(graph, multiply(builder, spread, weights, &routing), &routing);
+    return ls_graph_combine(graph, multiply(builder, spread, &of, &routing), &routing);
   }
   bool bounded;
   const ls_row_sending sending = sending_of(builder, &bounded);
@@ -115,7 +151,7 @@ static ls_tensor_id routed(ls_builder *builder, ls_tensor_id x) {
   const ls_routing slots = ls_graph_slots(graph, &routing, &sending, config->experts);
   const ls_routing arrivals = ls_graph_arrivals(graph, &slots);
   const ls_tensor_id sent = ls_graph_sent(graph, x, &slots, &arrivals);
-  return ls_graph_returned(graph, multiply(builder, sent, weights, &arrivals), &slots, &arrivals);
+  return ls_graph_returned(graph, multiply(builder, sent, &of, &arrivals), &slots, &arrivals);
 }
 
 static ls_tensor_id shared(ls_builder *builder, ls_tensor_id x) {

@@ -3,13 +3,13 @@
 #include <string.h>
 
 static const ls_family *const families[] = {
-    &ls_family_bert,       &ls_family_bloom,     &ls_family_deepseek_v2, &ls_family_deepseek_v3,
-    &ls_family_distilbert, &ls_family_falcon,    &ls_family_gemma,       &ls_family_gemma2,
-    &ls_family_gemma3,     &ls_family_glm4_moe,  &ls_family_gpt2,        &ls_family_gpt_neox,
-    &ls_family_llama,      &ls_family_mistral,   &ls_family_mixtral,     &ls_family_modernbert,
-    &ls_family_olmo2,      &ls_family_olmoe,     &ls_family_phi,         &ls_family_phi3,
-    &ls_family_qwen2,      &ls_family_qwen2_moe, &ls_family_qwen3,       &ls_family_qwen3_moe,
-    &ls_family_roberta,    &ls_family_smollm3,   &ls_family_starcoder2};
+    &ls_family_bert,       &ls_family_bloom,    &ls_family_deepseek_v2, &ls_family_deepseek_v3,
+    &ls_family_distilbert, &ls_family_falcon,   &ls_family_gemma,       &ls_family_gemma2,
+    &ls_family_gemma3,     &ls_family_glm4_moe, &ls_family_gpt2,        &ls_family_gpt_neox,
+    &ls_family_gpt_oss,    &ls_family_llama,    &ls_family_mistral,     &ls_family_mixtral,
+    &ls_family_modernbert, &ls_family_olmo2,    &ls_family_olmoe,       &ls_family_phi,
+    &ls_family_phi3,       &ls_family_qwen2,    &ls_family_qwen2_moe,   &ls_family_qwen3,
+    &ls_family_qwen3_moe,  &ls_family_roberta,  &ls_family_smollm3,     &ls_family_starcoder2};
 enum { FAMILIES = sizeof families / sizeof *families };
 
 const ls_family *ls_family_find(const char *name) {

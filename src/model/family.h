@@ -55,6 +55,8 @@ typedef struct ls_decoder {
   bool embedding_norm;  /* the stream begins with a norm */
   bool first_unnormed;  /* the first layer's attention takes the embedding, which has its norm */
   bool two_way;         /* an encoder: tokens see those behind them too */
+  bool paired_experts;  /* their gates and ups stand in turns; they and their router have biases */
+  bool sinks;           /* each head has a logit that joins its scores and has no value */
   bool alibi;           /* scores fall with distance; nothing is turned */
 } ls_decoder;
 
@@ -113,9 +115,10 @@ struct ls_family {
 extern const ls_family ls_family_bert, ls_family_distilbert, ls_family_modernbert,
     ls_family_roberta, ls_family_bloom, ls_family_deepseek_v2, ls_family_deepseek_v3,
     ls_family_falcon, ls_family_gemma, ls_family_gemma2, ls_family_gemma3, ls_family_glm4_moe,
-    ls_family_gpt2, ls_family_gpt_neox, ls_family_llama, ls_family_mistral, ls_family_mixtral,
-    ls_family_olmo2, ls_family_olmoe, ls_family_qwen2_moe, ls_family_phi, ls_family_phi3,
-    ls_family_qwen2, ls_family_qwen3, ls_family_qwen3_moe, ls_family_smollm3, ls_family_starcoder2;
+    ls_family_gpt2, ls_family_gpt_neox, ls_family_gpt_oss, ls_family_llama, ls_family_mistral,
+    ls_family_mixtral, ls_family_olmo2, ls_family_olmoe, ls_family_qwen2_moe, ls_family_phi,
+    ls_family_phi3, ls_family_qwen2, ls_family_qwen3, ls_family_qwen3_moe, ls_family_smollm3,
+    ls_family_starcoder2;
 
 /* The row called `name`; NULL where there is none. */
 const ls_family *ls_family_find(const char *name);
@@ -128,6 +131,10 @@ ls_tensor_id ls_builder_weight(ls_builder *builder, const char *name, int64_t ou
                                ls_tp_sharding sharding, double deviation);
 ls_tensor_id ls_builder_vector(ls_builder *builder, const char *name, int64_t count,
                                ls_tp_sharding sharding, ls_init init);
+
+/* A row for each of a layer's experts. */
+ls_tensor_id ls_builder_expert_rows(ls_builder *builder, const char *name, int64_t columns,
+                                    ls_tp_sharding sharding);
 
 /* The weight of a product of a block, which may be stored as blocks of its rows. */
 ls_tensor_id ls_builder_product_weight(ls_builder *builder, const char *name, int64_t out,

@@ -57,6 +57,8 @@ enum { LS_LAYER_WINDOW = 1, LS_LAYER_NO_ROPE = 2, LS_LAYER_DENSE = 4 };
   /* of an MLP beside them that all tokens share; 0: none */                                       \
   X(int64_t, shared_width, "width of the shared experts")                                          \
   X(bool, shared_gate, "gate of the shared expert")                                                \
+  X(double, gate_limit, "swiglu_limit") /* of experts whose gates and ups stand in turns */        \
+  X(double, gate_slope, "swiglu_alpha") /* likewise: of the sigmoid */                             \
   X(bool, sigmoid_router, "scoring_func")                                                          \
   X(bool, router_bias, "e_score_correction_bias")                                                  \
   X(int64_t, expert_groups, "n_group") /* 0: none */                                               \

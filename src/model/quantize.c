@@ -33,8 +33,9 @@ ls_status ls_model_quantize(ls_model_config *config, ls_precision precision, ls_
   return LS_OK;
 }
 
-/* NF4 is bitsandbytes', INT8 what compressed-tensors has as groups of 64. */
-static const char of_nf4[] = "bitsandbytes", of_int8[] = "compressed-tensors",
+/* NF4 is bitsandbytes', INT8 what compressed-tensors has as groups of 64. MXFP4 is in files alone:
+ * weights of it are read as numbers. */
+static const char of_mxfp4[] = "mxfp4", of_nf4[] = "bitsandbytes", of_int8[] = "compressed-tensors",
                   key[] = "quantization_config";
 
 static ls_status expect_word(const ls_json_object *json, const char *name, const char *expected,
@@ -99,6 +100,8 @@ static ls_status read_object(ls_arena *arena, const ls_json_object *json, ls_pre
   LS_TRY(ls_json_string_or(json, "quant_method", "", &method, error));
   *precision = LS_BLOCKS_INT8;
   if (strcmp(method, of_int8) == 0) return read_int8(arena, json, error);
+  *precision = LS_COMPUTE;
+  if (strcmp(method, of_mxfp4) == 0) return LS_OK;
   *precision = LS_BLOCKS_NF4;
   LS_TRY(expect_word(json, "quant_method", of_nf4, error));
   return read_nf4(json, error);

@@ -53,9 +53,9 @@ static ls_model_config smaller(const char *name, int64_t layers, int64_t width,
 /* Every family that has a model of two layers here: one is left, and the rest is as it was. */
 static void every_family_has_fewer_layers(void **state) {
   (void)state;
-  static const char *const models[] = {"bloom",     "falcon-grouped", "gemma2",    "gpt-neox",
-                                       "gpt2-tied", "mistral",        "mixtral",   "olmo2",
-                                       "phi3",      "qwen3-moe",      "starcoder2"};
+  static const char *const models[] = {"bloom",   "falcon-grouped", "gemma2",    "gpt-neox",
+                                       "gpt-oss", "gpt2-tied",      "mistral",   "mixtral",
+                                       "olmo2",   "phi3",           "qwen3-moe", "starcoder2"};
   for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
     const char *name = ls_arena_printf(arena, TRACES "%s", models[m]);
     ls_model_config config, small = smaller(name, 1, 0, LS_OK);

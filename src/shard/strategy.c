@@ -24,6 +24,7 @@ static const signed char tensor_strategy[LS_TP_COUNT][2] = {
     [LS_TP_HEADS_IN] = {1, 1},
     [LS_TP_VOCABULARY] = {0, 0},
     [LS_TP_EXPERTS] = {1, 1},
+    [LS_TP_EXPERT_ROWS] = {WHOLE, WHOLE},
 };
 
 const ls_data_strategy *ls_data_strategy_row(int zero) {
@@ -36,7 +37,7 @@ ls_placement ls_parameter_placement(const ls_mesh *mesh, ls_tp_sharding sharding
   ls_placement placement = {0};
   for (int a = 0; a < mesh->count; a++) {
     const ls_axis *axis = &mesh->axes[a];
-    if (axis->shares & LS_SHARES_ANY_EXPERTS && sharding == LS_TP_EXPERTS)
+    if (axis->shares & LS_SHARES_ANY_EXPERTS && ls_tp_is_of_experts(sharding))
       placement.on[a] = ls_place_sharded(axis, LS_CUT_TOKENS, 0);
     if (axis->role != LS_MESH_TENSOR || axis->shares & LS_SHARES_TOKENS) continue;
     const int dim = tensor_strategy[sharding][axis->shares == LS_SHARES_QUERY_HEADS];
@@ -281,6 +282,24 @@ static ls_status check_blocks(const ls_layout *layout, const ls_graph *graph, ls
   return LS_OK;
 }
 
+/* Columns of experts that are pairs of a gate and an up are cut into whole pairs. */
+static bool cuts_pairs(const ls_graph *graph, const ls_node *node, int tp) {
+  return node->kind == LS_OP_PAIRED_GLU && ls_graph_tensor(graph, node->out[0])->dims[1] % tp != 0;
+}
+
+static ls_status check_pairs(const ls_layout *layout, const ls_graph *graph, ls_error *error) {
+  for (int n = 0; n < graph->nodes.count; n++) {
+    const ls_node *node = &graph->nodes.items[n];
+    if (!cuts_pairs(graph, node, layout->tp)) continue;
+    int nearest = layout->tp;
+    while (!kv_ranks_of(graph, nearest) || cuts_pairs(graph, node, nearest)) nearest--;
+    return ls_fail(error, LS_INPUT,
+                   "mesh.tp=%d with experts of %lld gates, each beside its up: use mesh.tp=%d",
+                   layout->tp, (long long)ls_graph_tensor(graph, node->out[0])->dims[1], nearest);
+  }
+  return LS_OK;
+}
+
 static bool fits(const ls_layout *layout, const ls_mesh *mesh) {
   const int sizes[LS_MESH_ROLES] = {[LS_MESH_STAGE] = layout->pp,
                                     [LS_MESH_REPLICATE] = layout->dp_replicate,
@@ -305,6 +324,7 @@ ls_status ls_layout_mesh(const ls_layout *layout, const ls_graph *graph, ls_mesh
                    LS_DATA_STRATEGY_COUNT - 1);
   if (!kv_ranks_of(graph, layout->tp)) return refuse_tp(graph, layout->tp, error);
   LS_TRY(check_blocks(layout, graph, error));
+  LS_TRY(check_pairs(layout, graph, error));
   LS_TRY(check_context(layout, graph, error));
   LS_TRY(check_heads(layout, graph, error));
   LS_TRY(check_experts(layout, graph, error));

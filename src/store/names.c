@@ -109,6 +109,28 @@ static void add_experts(ls_arena *arena, ls_weight_plan *plan, const char *prefi
   }
 }
 
+/* A matrix for each expert, one after another in one tensor: transposed ones are a piece each. */
+static void add_stack(ls_arena *arena, ls_weight_plan *plan, const char *name, const char *plain,
+                      bool transposed, int64_t experts, const ls_parameter *about, int parameter) {
+  const int64_t rows = about->dims[0] / experts, together = transposed ? rows : about->dims[0];
+  ls_stored_layout *layout = add_layout(arena, plan);
+  LS_ASSERT(about->ndim == 2 && about->dims[0] % experts == 0);
+  *layout = (ls_stored_layout){.name = name,
+                               .plain = plain,
+                               .part = LS_PART_MASTER,
+                               .ndim = 2,
+                               .stack = experts,
+                               .transposed = transposed};
+  layout->dims[transposed] = rows;
+  layout->dims[!transposed] = about->dims[1];
+  for (int64_t first = 0; first < about->dims[0]; first += together)
+    *LS_APPEND(arena, &layout->pieces) = (ls_weight_piece){.parameter = parameter,
+                                                           .first = first,
+                                                           .rows = together,
+                                                           .block = together,
+                                                           .period = together};
+}
+
 /* Files have numbers where a parameter is stored as blocks of them. */
 static ls_parameter in_numbers(const ls_parameter *about) {
   ls_parameter made = *about;
@@ -137,6 +159,11 @@ static bool add_parameter(ls_arena *arena, const ls_family_tensors *family,
       return true;
     }
     const char *name = ls_arena_printf(arena, "%s%s", family->prefix, plain);
+    if (rule->form == LS_NAME_STACK || rule->form == LS_NAME_STACK_TRANSPOSED) {
+      add_stack(arena, plan, name, plain, rule->form == LS_NAME_STACK_TRANSPOSED, config->experts,
+                about, parameter);
+      return true;
+    }
     add_piece(arena, plan, name, plain, rule->form == LS_NAME_TRANSPOSED,
               rule->form == LS_NAME_BY_HEAD ? config->kv_heads : 1, about, parameter);
     return true;

@@ -93,6 +93,25 @@ static const ls_name_rule qwen3_moe_rules[] = {
                   "mlp.experts.#.down_proj", "shared_expert"),
     {0}};
 
+static const ls_name_rule gpt_oss_rules[] = {
+    {"layers.*.attention.sinks", "layers.*.self_attn.sinks", LS_NAME_PLAIN},
+    {"layers.*.router.weight", "layers.*.mlp.router.weight", LS_NAME_PLAIN},
+    {"layers.*.router.bias", "layers.*.mlp.router.bias", LS_NAME_PLAIN},
+    {"layers.*.experts.gate_up.weight", "layers.*.mlp.experts.gate_up_proj", LS_NAME_STACK},
+    {"layers.*.experts.gate_up.bias", "layers.*.mlp.experts.gate_up_proj_bias", LS_NAME_PLAIN},
+    {"layers.*.experts.down.weight", "layers.*.mlp.experts.down_proj", LS_NAME_STACK_TRANSPOSED},
+    {"layers.*.experts.down.bias", "layers.*.mlp.experts.down_proj_bias", LS_NAME_PLAIN},
+    MIXTURE_RULES("mlp.gate", "mlp.experts.#.gate_proj", "mlp.experts.#.up_proj",
+                  "mlp.experts.#.down_proj", "shared_expert"),
+    {0}};
+
+/* As they are published: MXFP4, whose blocks are of rows of [out, in]. */
+static const ls_name_rule gpt_oss_mxfp4_rules[] = {
+    {"layers.*.experts.gate_up.weight", "layers.*.mlp.experts.gate_up_proj_blocks",
+     LS_NAME_STACK_TRANSPOSED},
+    {"layers.*.experts.down.weight", "layers.*.mlp.experts.down_proj_blocks", LS_NAME_STACK},
+    {0}};
+
 /* As other trainers save them, and as Phi-3 has them. */
 static const ls_name_rule fused_rules[] = {
     {"layers.*.attention.query.weight", "layers.*.self_attn.qkv_proj.weight", LS_NAME_PLAIN},
@@ -525,6 +544,7 @@ static const ls_family_tensors families[] = {
     {"mixtral", "model.", "lm_head", mixtral_rules, NULL, llama_ignored, NULL, NULL},
     {"qwen3_moe", "model.", "lm_head", qwen3_moe_rules, NULL, llama_ignored, NULL, NULL},
     {"glm4_moe", "model.", "lm_head", glm4_moe_rules, NULL, llama_ignored, NULL, NULL},
+    {"gpt_oss", "model.", "lm_head", gpt_oss_rules, gpt_oss_mxfp4_rules, llama_ignored, NULL, NULL},
     {"qwen2_moe", "model.", "lm_head", qwen3_moe_rules, NULL, llama_ignored, NULL, NULL},
     {"olmoe", "model.", "lm_head", qwen3_moe_rules, NULL, llama_ignored, NULL, NULL},
     {"qwen2", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL, NULL},

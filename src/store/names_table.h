@@ -15,6 +15,9 @@ typedef enum ls_name_form {
   /* A tensor for each expert, whose number stands for "#" in its name. */
   LS_NAME_EXPERT,
   LS_NAME_EXPERT_TRANSPOSED,
+  /* One tensor of all experts' matrices, one after another. */
+  LS_NAME_STACK,
+  LS_NAME_STACK_TRANSPOSED,
 } ls_name_form;
 
 typedef struct ls_name_rule {

@@ -10,7 +10,12 @@
 static const char state_end[] = ".quant_state.bitsandbytes__";
 static const char kind[] = "nf4";
 static const char int8_end[] = "_scale";
-enum { MAP = 256 };
+static const char mx_blocks[] = "_blocks", mx_scales[] = "_scales";
+enum { MAP = 256, MX_WEIGHTS = 32, MX_NONE = 255, MX_BIAS = 127 };
+
+/* What codes of 4 bits stand for: E2M1, the sign above. */
+static const float mx_values[16] = {0,     0.5F,  1,  1.5F,  2,  3,  4,  6,
+                                    -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
 
 static const ls_stored_tensor *beside(ls_arena *arena, const ls_stored_tensor *tensor,
                                       const char *end) {
@@ -141,12 +146,53 @@ static ls_status find_int8(ls_arena *arena, ls_stored_tensor *tensor, ls_error *
   return LS_OK;
 }
 
+static bool ends_with(const char *name, const char *end, size_t *length) {
+  const size_t all = strlen(name), part = strlen(end);
+  *length = all - part;
+  return all > part && strcmp(name + all - part, end) == 0;
+}
+
+/* The other of the two tensors of MXFP4, by what their names end with; NULL: it is not one of them.
+ */
+static const ls_stored_tensor *mx_other(ls_arena *arena, const ls_stored_tensor *tensor,
+                                        const char *end, const char *other) {
+  size_t length;
+  if (!ends_with(tensor->name, end, &length)) return NULL;
+  return ls_safetensors_find(tensor->set,
+                             ls_arena_printf(arena, "%.*s%s", (int)length, tensor->name, other));
+}
+
+static ls_status find_mxfp4(ls_arena *arena, ls_stored_tensor *tensor, ls_error *error) {
+  const ls_stored_tensor *scales = mx_other(arena, tensor, mx_blocks, mx_scales);
+  if (!scales || tensor->dtype != LS_U8 || scales->dtype != LS_U8) return LS_OK;
+  const int ndim = tensor->ndim - 1;
+  bool fits = ndim > 1 && scales->ndim == ndim && tensor->count > 0 &&
+              tensor->dims[ndim] == MX_WEIGHTS / 2 && tensor->count < INT64_MAX / 2;
+  int64_t *dims = LS_NEW_ARRAY(arena, int64_t, ndim > 0 ? ndim : 1);
+  for (int d = 0; d < ndim && fits; d++) {
+    fits = scales->dims[d] == tensor->dims[d];
+    dims[d] = tensor->dims[d] * (d == ndim - 1 ? MX_WEIGHTS : 1);
+  }
+  if (!fits) return fail(tensor, mx_scales, "blocks of 16 bytes, and there a byte of each", error);
+  ls_quantised *made = LS_NEW(arena, ls_quantised);
+  *made = (ls_quantised){
+      .blocks = LS_DTYPE_COUNT, .codes = tensor->data, .scales = scales->data, .scale_type = LS_U8};
+  tensor->quantised = made;
+  tensor->format = "mxfp4";
+  tensor->dtype = LS_BF16;
+  tensor->ndim = ndim;
+  tensor->dims = dims;
+  tensor->count *= 2;
+  return LS_OK;
+}
+
 ls_status ls_quantised_find(ls_arena *arena, ls_stored_tensor *tensor, ls_error *error) {
   const char *end = ls_arena_printf(arena, "%s%s", state_end, kind);
   const ls_stored_tensor *stored = beside(arena, tensor, end);
   if (!stored && beside(arena, tensor, ls_arena_printf(arena, "%sfp4", state_end)))
     return fail(tensor, state_end, "nf4: fp4 is not built", error);
-  if (!stored) return find_int8(arena, tensor, error);
+  if (!stored) LS_TRY(find_int8(arena, tensor, error));
+  if (!stored) return tensor->quantised ? LS_OK : find_mxfp4(arena, tensor, error);
   if (stored->dtype != LS_U8 || !stored->data) return fail(tensor, end, "bytes of JSON", error);
   const char *name = ls_arena_printf(arena, "%s: %s", stored->file, stored->name);
   json_t *root;
@@ -156,12 +202,6 @@ ls_status ls_quantised_find(ls_arena *arena, ls_stored_tensor *tensor, ls_error 
   if (status == LS_OK) status = read_state(arena, tensor, &state, error);
   json_decref(root);
   return status;
-}
-
-static bool ends_with(const char *name, const char *end, size_t *length) {
-  const size_t all = strlen(name), part = strlen(end);
-  *length = all - part;
-  return all > part && strcmp(name + all - part, end) == 0;
 }
 
 bool ls_quantised_is_part(const ls_stored_tensor *tensor) {
@@ -180,6 +220,8 @@ bool ls_quantised_is_part(const ls_stored_tensor *tensor) {
         tensor->set, ls_arena_printf(scratch, "%.*s", (int)length, tensor->name));
     is_part = of && of->quantised;
   }
+  const ls_stored_tensor *blocks = mx_other(scratch, tensor, mx_scales, mx_blocks);
+  is_part = is_part || (blocks && blocks->quantised);
   ls_arena_destroy(&scratch);
   return is_part;
 }
@@ -200,7 +242,7 @@ static float scale_of(const ls_quantised *of, int64_t block) {
 }
 
 size_t ls_quantised_bytes(const ls_quantised *of, int64_t weights) {
-  return (size_t)weights / (of->blocks == LS_NF4 ? 2 : 1);
+  return (size_t)weights / (of->blocks == LS_INT8 ? 1 : 2);
 }
 
 ls_status ls_quantised_read(const ls_stored_tensor *tensor, int64_t first, int64_t count,
@@ -216,6 +258,29 @@ ls_status ls_quantised_read(const ls_stored_tensor *tensor, int64_t first, int64
     memcpy(to, &scale, sizeof scale);
     memcpy(to + sizeof scale, of->codes + (size_t)b * codes, codes);
     to += sizeof scale + codes;
+  }
+  return LS_OK;
+}
+
+ls_status ls_quantised_restore(const ls_stored_tensor *tensor, int64_t first, int64_t count,
+                               ls_dtype dtype, void *weights, ls_error *error) {
+  const uint8_t *codes = (const uint8_t *)tensor->quantised->codes;
+  const uint8_t *scales = (const uint8_t *)tensor->quantised->scales;
+  char *to = weights;
+  for (int64_t at = first, now; at < first + count; at += now) {
+    const int64_t block = at / MX_WEIGHTS, end = (block + 1) * MX_WEIGHTS;
+    float made[MX_WEIGHTS];
+    now = (end < first + count ? end : first + count) - at;
+    if (scales[block] == MX_NONE)
+      return ls_fail(error, LS_INPUT, "%s: %s: the scale of block %lld is 255; expected a number",
+                     tensor->file, tensor->name, (long long)block);
+    const float scale = ldexpf(1, scales[block] - MX_BIAS);
+    for (int64_t i = 0; i < now; i++) {
+      const uint8_t both = codes[(at + i) / 2];
+      made[i] = scale * mx_values[(at + i) % 2 ? both >> 4 : both & 15];
+    }
+    ls_convert(to, dtype, made, LS_F32, now);
+    to += (size_t)now * ls_dtype_bytes(dtype);
   }
   return LS_OK;
 }

@@ -6,9 +6,13 @@
  *     NAME.quant_state.bitsandbytes__nf4   JSON: shape, type and sizes of blocks
  *   of INT8, as compressed-tensors saves groups of 64 (int-quantized),
  *     NAME_scale             the scale of each block, as a matrix
+ *   of MXFP4 (OCP Microscaling Formats, 1.0), as GPT-OSS is published, NAME_blocks with 32 codes
+ *   in 16 bytes, which is the tensor, and
+ *     NAME_scales            of each 32 a power of 2: the exponent plus 127, a byte
  * ls_safetensors_open finds them, and has NAME as one tensor of the shape that it stands for.
  *
- * Only these are read and written, in blocks of LS_BLOCK_WEIGHTS; other kinds are refused.
+ * NF4 and INT8 are read and written, in blocks of LS_BLOCK_WEIGHTS; MXFP4 is read, as numbers
+ * alone. Other kinds are refused.
  * Thread-safe once found; one saving belongs to one thread.
  */
 #ifndef LS_STORE_QUANTISED_H
@@ -19,7 +23,7 @@
 #include "store/safetensors.h"
 
 typedef struct ls_quantised {
-  ls_dtype blocks; /* LS_NF4 or LS_INT8 */
+  ls_dtype blocks; /* LS_NF4 or LS_INT8; LS_DTYPE_COUNT: of MXFP4, which are no blocks of ours */
   const char *codes;
   const char *scales;       /* as aligned as the file is */
   ls_dtype scale_type;      /* without nested scales a floating type, else LS_U8 */
@@ -41,6 +45,11 @@ size_t ls_quantised_bytes(const ls_quantised *of, int64_t weights);
 /* Elements of its kind, `count` of them from block `first` on. LS_INPUT: a scale is not finite. */
 LS_CHECKED ls_status ls_quantised_read(const ls_stored_tensor *tensor, int64_t first, int64_t count,
                                        void *blocks, ls_error *error);
+
+/* Of MXFP4: `count` weights from `first` on. LS_INPUT: a scale is none. */
+LS_CHECKED ls_status ls_quantised_restore(const ls_stored_tensor *tensor, int64_t first,
+                                          int64_t count, ls_dtype dtype, void *weights,
+                                          ls_error *error);
 
 /* A weight on its way to a file: its tensors in the order in which they are appended. */
 enum { LS_QUANTISED_MOST = 4 };

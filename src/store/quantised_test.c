@@ -56,6 +56,55 @@ static ls_status reopen(const char *path, const char *from, const char *to, ls_s
   return ls_safetensors_parse("changed", data, bytes, set, error);
 }
 
+/* Two matrices of 2 rows of 2 blocks, of all codes in turns; `none`: a scale that is no number. */
+static ls_status open_mxfp4(int64_t last, uint8_t none, ls_safetensors **set, ls_error *error) {
+  static const uint8_t scales[8] = {127, 126, 130, 127, 0, 254, 127, 120};
+  const int64_t dims[] = {2, 2, 2, last}, of_scales[] = {2, 2, 2};
+  const ls_tensor_spec specs[] = {
+      {.name = "down_proj_blocks", .dtype = LS_U8, .ndim = 4, .dims = dims},
+      {.name = "down_proj_scales", .dtype = LS_U8, .ndim = 3, .dims = of_scales}};
+  uint8_t codes[8 * 16], given[8];
+  ls_safetensors_writer *writer;
+  const char *path = in_folder("mxfp4.safetensors");
+  for (int i = 0; i < 8 * 16; i++) codes[i] = (uint8_t)(2 * i % 16 | (2 * i + 1) % 16 << 4);
+  memcpy(given, scales, sizeof given);
+  if (none) given[5] = none;
+  assert_int_equal(ls_safetensors_create(path, specs, 2, NULL, 0, &writer, error), LS_OK);
+  assert_int_equal(ls_safetensors_append(writer, codes, (size_t)(8 * last), error), LS_OK);
+  assert_int_equal(ls_safetensors_append(writer, given, sizeof given, error), LS_OK);
+  assert_int_equal(ls_safetensors_finish(&writer, error), LS_OK);
+  return ls_safetensors_open(path, NULL, set, error);
+}
+
+/* Codes are numbers of E2M1, the first of a byte in its lower half, times a power of 2. */
+static void mxfp4_is_numbers(void **state) {
+  (void)state;
+  static const float values[16] = {0, 0.5F,  1,  1.5F,  2,  3,  4,  6,
+                                   0, -0.5F, -1, -1.5F, -2, -3, -4, -6};
+  static const float scales[8] = {1, 0.5F, 8, 1, 0x1p-127F, 0x1p127F, 1, 0x1p-7F};
+  ls_safetensors *set;
+  ls_error error = {0};
+  assert_int_equal(open_mxfp4(16, 0, &set, &error), LS_OK);
+  assert_int_equal(ls_safetensors_count(set), 1);
+  const ls_stored_tensor *tensor = ls_safetensors_at(set, 0);
+  assert_int_equal(tensor->ndim, 3);
+  assert_int_equal(tensor->dims[2], 64);
+  assert_int_equal(tensor->count, 256);
+  float all[256], some[40];
+  assert_int_equal(ls_stored_tensor_read(tensor, 0, 256, LS_F32, all, &error), LS_OK);
+  for (int i = 0; i < 256; i++) assert_true(all[i] == values[i % 16] * scales[i / 32]);
+  assert_int_equal(ls_stored_tensor_read(tensor, 51, 40, LS_F32, some, &error), LS_OK);
+  assert_memory_equal(some, all + 51, sizeof some);
+  ls_safetensors_close(&set);
+  assert_int_equal(open_mxfp4(16, 255, &set, &error), LS_OK);
+  assert_int_equal(ls_stored_tensor_read(ls_safetensors_at(set, 0), 0, 256, LS_F32, all, &error),
+                   LS_INPUT);
+  assert_non_null(strstr(error.text, "the scale of block 5 is 255"));
+  ls_safetensors_close(&set);
+  assert_int_equal(open_mxfp4(8, 0, &set, &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "blocks of 16 bytes"));
+}
+
 static void what_is_saved_comes_back(void **state) {
   (void)state;
   static const ls_dtype kinds[] = {LS_NF4, LS_INT8};
@@ -127,6 +176,7 @@ static void what_does_not_fit_is_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(what_is_saved_comes_back, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(mxfp4_is_numbers, set_up, tear_down),
       cmocka_unit_test_setup_teardown(it_is_their_form, set_up, tear_down),
       cmocka_unit_test_setup_teardown(what_does_not_fit_is_refused, set_up, tear_down)};
   return cmocka_run_group_tests(tests, NULL, NULL);

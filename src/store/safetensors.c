@@ -500,6 +500,8 @@ static ls_status read_quantised(const ls_stored_tensor *tensor, int64_t first, i
                                 ls_dtype dtype, void *target, ls_error *error) {
   const ls_dtype kind = tensor->quantised->blocks;
   tensor->set->bytes_read += (int64_t)ls_quantised_bytes(tensor->quantised, count);
+  if (kind == LS_DTYPE_COUNT)
+    return ls_quantised_restore(tensor, first, count, dtype, target, error);
   if (dtype == kind) {
     LS_ASSERT(first % LS_BLOCK_WEIGHTS == 0 && count % LS_BLOCK_WEIGHTS == 0);
     return ls_quantised_read(tensor, first / LS_BLOCK_WEIGHTS, count / LS_BLOCK_WEIGHTS, target,

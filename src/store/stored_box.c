@@ -39,7 +39,8 @@ bool ls_stored_stretch(const ls_stored_layout *layout, const ls_weight_piece *pi
   if (left == 0) return false;
   if (layout->transposed) {
     const int64_t column = tile->column + stretch->done / tile->rows;
-    stretch->first = column * layout->dims[1] + piece->offset + tile->row - piece->first;
+    const int64_t before = layout->stack ? piece->first * layout->dims[0] : 0;
+    stretch->first = before + column * layout->dims[1] + piece->offset + tile->row - piece->first;
     stretch->count = tile->rows == layout->dims[1] ? left : tile->rows;
   } else {
     const int64_t columns = layout->ndim == 2 ? layout->dims[1] : 1;

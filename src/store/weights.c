@@ -63,13 +63,15 @@ static const char *shape_text(ls_arena *arena, int ndim, const int64_t *dims) {
 
 static ls_status check_tensor(const name_search *search, const ls_stored_layout *layout,
                               const ls_stored_tensor *tensor, ls_error *error) {
-  bool same = tensor->ndim == layout->ndim;
-  for (int d = 0; same && d < tensor->ndim; d++) same = tensor->dims[d] == layout->dims[d];
+  int64_t dims[3];
+  const int ndim = ls_stored_shape(layout, dims);
+  bool same = tensor->ndim == ndim;
+  for (int d = 0; same && d < ndim; d++) same = tensor->dims[d] == dims[d];
   if (!same)
     return ls_fail(error, LS_INPUT, "%s: %.100s has shape %s; expected %s, as config.json says",
                    tensor->file, tensor->name,
                    shape_text(search->arena, tensor->ndim, tensor->dims),
-                   shape_text(search->arena, layout->ndim, layout->dims));
+                   shape_text(search->arena, ndim, dims));
   switch (tensor->dtype) {
     case LS_F32:
     case LS_BF16:

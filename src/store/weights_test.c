@@ -1,5 +1,6 @@
 /* Names and layouts of Hugging Face files: real checkpoints load, what is loaded and laid out again
  * is bit-equal to the file, and files of other models are refused by name. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -73,8 +74,7 @@ static void **read_all(const ls_weights *weights, const ls_graph *graph, ls_dtyp
 /* Lays a tensor of the plan out of our parameters. */
 static void *assemble(const ls_stored_layout *layout, void *const *all, ls_dtype dtype,
                       int64_t *count) {
-  const int64_t columns = layout->ndim == 2 ? layout->dims[1] : 1;
-  *count = layout->dims[0] * columns;
+  *count = ls_stored_elements(layout);
   char *target = ls_arena_alloc(arena, (size_t)*count * ls_dtype_bytes(dtype));
   for (int p = 0; p < layout->pieces.count; p++) {
     const ls_weight_place place = {layout, &layout->pieces.items[p], NULL};
@@ -134,7 +134,7 @@ static void shared_gradients_load(void **state) {
 
 static void our_traces_load(void **state) {
   (void)state;
-  static const char *const names[] = {"gpt2-tied", "llama-gqa-free", "llama-gqa-tied"};
+  static const char *const names[] = {"gpt-oss", "gpt2-tied", "llama-gqa-free", "llama-gqa-tied"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     const char *path = ls_arena_printf(arena, TRACES "%s", names[i]);
     check_round_trip(path, &(ls_weights_source){.path = path});
@@ -232,10 +232,11 @@ static const char *write_model(const made *model, const writing *how) {
   for (int i = 0; i < model->plan.count; i++) {
     const ls_stored_layout *layout = &model->plan.tensors[i];
     if (how->without && strcmp(how->without, layout->name) == 0) continue;
+    int64_t *dims = LS_NEW_ARRAY(arena, int64_t, 3);
     specs[count++] = (ls_tensor_spec){.name = how->plain ? layout->plain : layout->name,
                                       .dtype = LS_F32,
-                                      .ndim = layout->ndim,
-                                      .dims = layout->dims};
+                                      .ndim = ls_stored_shape(layout, dims),
+                                      .dims = dims};
   }
   if (how->with)
     specs[count++] = (ls_tensor_spec){.name = how->with->name,
@@ -270,11 +271,11 @@ static ls_status open_made(const made *model, const writing *how, ls_weights **w
 
 static void written_models_read_back(void **state) {
   (void)state;
-  static const char *const mixtures[] = {"mixtral-8x7b", "qwen3-30b-a3b"};
-  for (int variant = 0; variant < 12; variant++) {
+  static const char *const mixtures[] = {"mixtral-8x7b", "qwen3-30b-a3b", "gpt-oss-20b"};
+  for (int variant = 0; variant < 14; variant++) {
     const char *preset = variant & 1 ? "gpt2-10m" : "llama-3m";
     const made model = variant < 8 ? make(preset, variant & 2, (variant & 1) || (variant & 4))
-                                   : make(mixtures[variant & 1], variant & 2, false);
+                                   : make(mixtures[(variant - 8) / 2], variant & 1, false);
     ls_weights *weights = NULL;
     ls_error error;
     if (open_made(&model, &(writing){.plain = variant & 4}, &weights, &error) != LS_OK)
@@ -317,6 +318,101 @@ static void experts_are_as_in_transformers(void **state) {
     found++;
   }
   assert_int_equal(found, 2);
+}
+
+/* GPT-OSS as it is published: experts' matrices are blocks of MXFP4 of rows of [out, in], so that
+ * of gates and ups each column here is a row there. */
+enum { MX_EXPERTS = 3, MX_WIDTH = 32, MX_COLUMNS = 64 };
+
+static uint8_t mx_code(uint64_t tensor, int64_t i) {
+  return (uint8_t)(ls_random_bits(81, tensor, (uint64_t)i) % 16);
+}
+
+/* All tensors of the plan, those of other types as zeros. */
+static const char *write_mxfp4(const ls_weight_plan *plan) {
+  const char *path = ls_arena_printf(arena, "%s/model.safetensors", folder);
+  ls_tensor_spec *specs = LS_NEW_ARRAY(arena, ls_tensor_spec, 2 * plan->count);
+  ls_safetensors_writer *writer;
+  ls_error error = {0};
+  int count = 0;
+  for (int t = 0; t < plan->count; t++) {
+    int64_t *dims = LS_NEW_ARRAY(arena, int64_t, 4);
+    ls_tensor_spec *spec = &specs[count++];
+    *spec = (ls_tensor_spec){.name = plan->tensors[t].name, .dtype = LS_BF16, .dims = dims};
+    spec->ndim = ls_stored_shape(&plan->tensors[t], dims);
+    const char *blocks = strstr(spec->name, "_blocks");
+    if (!blocks) continue;
+    spec->dtype = LS_U8;
+    spec->ndim = 4;
+    dims[2] /= 32;
+    dims[3] = 16;
+    specs[count++] = (ls_tensor_spec){
+        .name = ls_arena_printf(arena, "%.*s_scales", (int)(blocks - spec->name), spec->name),
+        .dtype = LS_U8,
+        .ndim = 3,
+        .dims = dims};
+  }
+  assert_int_equal(ls_safetensors_create(path, specs, count, NULL, 0, &writer, &error), LS_OK);
+  for (int s = 0; s < count; s++) {
+    int64_t bytes = specs[s].dtype == LS_U8 ? 1 : 2;
+    for (int d = 0; d < specs[s].ndim; d++) bytes *= specs[s].dims[d];
+    uint8_t *data = LS_NEW_ARRAY(arena, uint8_t, bytes);
+    const bool down = strstr(specs[s].name, "down_proj");
+    for (int64_t i = 0; i < bytes && specs[s].dtype == LS_U8; i++) {
+      const int codes = mx_code(down, 2 * i) | mx_code(down, 2 * i + 1) << 4;
+      data[i] = (uint8_t)(specs[s].ndim == 3 ? 120 + (int)(i % 11) : codes);
+    }
+    assert_int_equal(ls_safetensors_append(writer, data, (size_t)bytes, &error), LS_OK);
+  }
+  assert_int_equal(ls_safetensors_finish(&writer, &error), LS_OK);
+  return path;
+}
+
+static float mx_value(uint64_t tensor, int64_t i) {
+  static const float values[8] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
+  const uint8_t code = mx_code(tensor, i);
+  return (code & 8 ? -1 : 1) * ldexpf(values[code & 7], (int)(120 + i / 32 % 11 - 127));
+}
+
+static void published_experts_are_numbers(void **state) {
+  (void)state;
+  ls_model_config config;
+  ls_error error = {0};
+  ls_weight_plan plan;
+  ls_weights *weights = NULL;
+  assert_int_equal(ls_model_find(arena, "gpt-oss-20b", &config, &error), LS_OK);
+  config.vocabulary = 11;
+  config.width = MX_WIDTH;
+  config.layers = 2;
+  config.heads = 2;
+  config.kv_heads = 1;
+  config.head_dim = 4;
+  config.mlp_width = MX_COLUMNS;
+  config.experts = MX_EXPERTS;
+  config.experts_per_token = 2;
+  const ls_graph *graph = build(&config);
+  assert_int_equal(ls_weights_plan_form(arena, &config, graph, true, &plan, &error), LS_OK);
+  const ls_weights_source source = {.path = write_mxfp4(&plan)};
+  if (ls_weights_open(arena, &config, graph, &source, &weights, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  float **all = (float **)read_all(weights, graph, LS_F32);
+  int found = 0;
+  for (int p = 0; p < graph->parameters.count; p++) {
+    const char *name = graph->parameters.items[p].about.name;
+    const bool down = strstr(name, "experts.down.weight");
+    if (!down && !strstr(name, "experts.gate_up.weight")) continue;
+    const int64_t rows = MX_WIDTH, columns = down ? MX_COLUMNS : 2 * MX_COLUMNS;
+    for (int64_t e = 0; e < MX_EXPERTS; e++)
+      for (int64_t row = 0; row < rows; row++)
+        for (int64_t c = 0; c < columns; c++) {
+          const int64_t there =
+              down ? (e * rows + row) * columns + c : (e * columns + c) * rows + row;
+          assert_true(all[p][(e * rows + row) * columns + c] == mx_value(down, there));
+        }
+    found++;
+  }
+  assert_int_equal(found, 4);
+  ls_weights_close(&weights);
 }
 
 /* GPT-2's c_attn is [in, 3 out], query, key and value side by side. */
@@ -512,6 +608,7 @@ int main(void) {
       cmocka_unit_test(the_twins_agree),
       cmocka_unit_test(written_models_read_back),
       cmocka_unit_test(experts_are_as_in_transformers),
+      cmocka_unit_test(published_experts_are_numbers),
       cmocka_unit_test(fused_attention_is_as_in_transformers),
       cmocka_unit_test(every_form_of_a_family_loads),
       cmocka_unit_test(heads_in_turns_are_as_in_transformers),

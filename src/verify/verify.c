@@ -231,7 +231,7 @@ static ls_status read_stored(const worker *self, ls_arena *scratch, const ls_sto
   const ls_program *program = ls_rank_program(self->rank, self->running);
   const ls_dtype dtype = program->layout.compute == LS_F64 ? LS_F64 : LS_F32;
   const double scale = part == LS_PART_GRADIENT ? ls_rank_cell(self->rank, LS_CELL_SCALE) : 1;
-  *count = layout->dims[0] * (layout->ndim > 1 ? layout->dims[1] : 1);
+  *count = ls_stored_elements(layout);
   *stored = LS_NEW_ARRAY(scratch, double, *count);
   for (int i = 0; i < layout->pieces.count; i++) {
     const ls_weight_piece *piece = &layout->pieces.items[i];
@@ -471,7 +471,7 @@ static ls_status match_summaries(task *of, ls_error *error) {
     if (!found)
       return ls_fail(error, LS_INPUT, "%s/trace.json: \"final_params_f64\" has no %s",
                      trace->folder, layout->name);
-    const int64_t count = layout->dims[0] * (layout->ndim > 1 ? layout->dims[1] : 1);
+    const int64_t count = ls_stored_elements(layout);
     if (found->edge != (count < LS_TRACE_EDGE ? count : LS_TRACE_EDGE))
       return ls_fail(error, LS_INPUT,
                      "%s/trace.json: %s: found %d first numbers of %lld; expected "

@@ -620,4 +620,91 @@ static inline void make_cached_attention(op_case *c) {
   c->in[5] = c->in[6] = vector_of(INDEX, tokens);
 }
 
+/* Of a call of attention: sinks of all heads, of which the rank's begin at the third. */
+static inline void add_sinks(op_case *c, int input) {
+  const int64_t head_dim = c->attributes.head_dim;
+  c->in[0].start[1] = 2 * head_dim;
+  c->in[input] = vector_of(COMPUTE, 3 + c->in[0].dims[1] / head_dim);
+}
+
+static inline void make_sink_attention(op_case *c) {
+  do {
+    *c = (op_case){0};
+    make_attention(c);
+  } while (c->kind != LS_OP_ATTENTION);
+  c->kind = LS_OP_SINK_ATTENTION;
+  c->inputs = 4;
+  add_sinks(c, 3);
+}
+
+static inline void make_cached_sinks(op_case *c) {
+  do {
+    *c = (op_case){0};
+    make_cached_attention(c);
+  } while (c->inputs < 7);
+  c->inputs = 8;
+  add_sinks(c, 7);
+}
+
+static inline void make_sink_bwd(op_case *c) {
+  const int64_t rows = any_rows(), heads = 1 + random_below(5);
+  c->kind = LS_OP_SINK_BWD;
+  c->attributes.head_dim = any_size();
+  c->inputs = 4, c->outputs = 1;
+  c->in[0] = c->in[1] = matrix_of(rows, heads * c->attributes.head_dim, 0, 0);
+  c->in[2] = matrix_of(rows, heads, 0, 0);
+  c->in[2].kind = SUMS;
+  add_sinks(c, 3);
+  c->out[0] = c->in[3];
+  c->out[0].kind = any_sums();
+}
+
+/* Gates beside their ups, some beyond the limit. */
+static inline void make_paired(op_case *c) {
+  const int64_t rows = any_rows(), columns = random_below(3) ? any_size() : 1300;
+  const int64_t pad = random_below(3);
+  const operand pairs = matrix_of(rows, 2 * columns, 2, 2 * pad);
+  const operand made = matrix_of(rows, columns, 2, pad);
+  const bool back = random_below(2);
+  c->kind = back ? LS_OP_PAIRED_GLU_BWD : LS_OP_PAIRED_GLU;
+  c->attributes.gate_limit = 0.75;
+  c->attributes.gate_slope = 1.7;
+  c->inputs = 1 + back, c->outputs = 1;
+  c->in[0] = back ? made : pairs, c->in[1] = pairs;
+  c->out[0] = back ? pairs : made;
+}
+
+/* A rank has the biases of some experts. */
+static inline void make_grouped_bias(op_case *c) {
+  const int64_t rows = any_rows(), columns = random_below(3) ? any_size() : 1300;
+  const int64_t experts = 1 + random_below(6), held = 1 + random_below(experts);
+  const int64_t pad = random_below(4);
+  operand bias = matrix_of(held, columns, 0, pad), of_rows = vector_of(EXPERTS, rows);
+  bias.start[0] = random_below(experts - held + 1);
+  of_rows.range = experts;
+  c->outputs = 1;
+  c->in[0] = matrix_of(rows, columns, 2, pad);
+  const bool weighed = random_below(2), forward = random_below(2);
+  if (forward) {
+    c->kind = weighed ? LS_OP_GROUPED_WEIGH : LS_OP_GROUPED_BIAS;
+    c->inputs = 3 + weighed;
+    c->in[1] = bias, c->in[2] = of_rows, c->in[3] = vector_of(SUMS, rows);
+    c->out[0] = c->in[0];
+    c->in_place = true;
+  } else if (weighed) {
+    c->kind = LS_OP_GROUPED_WEIGH_BWD;
+    c->inputs = 5, c->outputs = 2 + (int)random_below(2);
+    c->in[1] = c->out[0] = c->in[0];
+    c->in[2] = c->out[2] = bias, c->in[3] = of_rows;
+    c->in[4] = c->out[1] = vector_of(SUMS, rows);
+    c->out[2].kind = any_sums();
+  } else {
+    c->kind = LS_OP_GROUPED_BIAS_DB;
+    c->inputs = 2;
+    c->in[1] = of_rows;
+    c->out[0] = bias;
+    c->out[0].kind = any_sums();
+  }
+}
+
 #endif

@@ -38,6 +38,7 @@ const ls_test_family ls_test_families[] = {
     {"qwen3-moe", 4},
     {"smollm3", 4},
     {"starcoder2", 4},
+    {"gpt-oss", 4},
 };
 const int ls_test_family_count = sizeof ls_test_families / sizeof *ls_test_families;
 

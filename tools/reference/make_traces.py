@@ -109,6 +109,12 @@ TRACES = {
         HEADS, head_dim=8, moe_intermediate_size=9, n_routed_experts=6, num_experts_per_tok=3,
         n_shared_experts=1, n_group=1, topk_group=1, first_k_dense_replace=1, norm_topk_prob=False,
         attention_bias=False, use_qk_norm=False)),
+    # Some gates and ups lie beyond the limit.
+    "gpt-oss": small("GptOss", 51, dict(
+        HEADS, intermediate_size=12, num_local_experts=6, num_experts_per_tok=3, sliding_window=5,
+        swiglu_limit=0.4, rope_parameters=dict(
+            rope_type="yarn", factor=4.0, original_max_position_embeddings=8, rope_theta=100.0,
+            beta_fast=4.0, beta_slow=1.0, truncate=False))),
     "olmoe": small("Olmoe", 34, dict(GROUPED, num_experts=6, num_experts_per_tok=3)),
     # With the loss that balances experts.
     "mixtral-aux": small("Mixtral", 35, dict(
@@ -190,8 +196,8 @@ def make_model(trace):
         config_class(**trace["config"]), attn_implementation="eager", experts_implementation="eager",
         dtype=torch.float32)
     with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 1:
+        for name, parameter in model.named_parameters():
+            if parameter.ndim == 1 or name.endswith("_bias"):
                 parameter += 0.1 * torch.randn_like(parameter)
         for correction in corrections_of(model).values():
             correction += 0.1 * torch.randn_like(correction)

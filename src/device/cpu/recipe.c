@@ -23,7 +23,9 @@ static size_t token_lists(const ls_kernel_args *args) {
 static size_t attention(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args) {
   const int64_t width = ls_whole_blocks(args->attributes->head_dim, facts->lanes);
   const int64_t sequence = args->attributes->sequence;
-  const bool placed = kind == LS_OP_ATTENTION && args->inputs > 4; /* rows are widened one by one */
+  const int own = kind == LS_OP_SINK_ATTENTION ? 5 : 4; /* operands, before places */
+  const bool forward = kind == LS_OP_ATTENTION || kind == LS_OP_SINK_ATTENTION;
+  const bool placed = forward && args->inputs > own; /* rows are widened one by one */
   bool pairs = facts->pairs && !placed;
   for (int i = 0; i < 3; i++) pairs = pairs && args->in[i].dtype == LS_BF16;
   int64_t floats = ls_attention_floats(width, sequence, pairs);
@@ -65,6 +67,7 @@ static size_t recipe(const ls_device_facts *facts, ls_op_kind kind, const ls_ker
     case LS_OP_ROW_SCALE_BWD: bytes = column_sums(facts, args); break;
     case LS_OP_EMBEDDING_DW: bytes = token_lists(args); break;
     case LS_OP_ATTENTION:
+    case LS_OP_SINK_ATTENTION:
     case LS_OP_ATTENTION_BWD:
     case LS_OP_CACHED_PART:
     case LS_OP_CACHED_ATTENTION: bytes = attention(facts, kind, args); break;

@@ -100,10 +100,8 @@ static void queries_load(const ls_kernel_args *args, const attention_shape *s,
     for (int64_t i = 0; i < QUERIES * width; i++) t->turned[i] *= scale;
     tile_transpose(t->q, QUERIES, t->turned, width, QUERIES, width);
   }
-  for (int64_t i = 0; i < QUERIES; i++) {
-    t->max[i] = -3e38f; /* finite, so that the first difference is no NaN */
-    t->sum[i] = 0;
-  }
+  const attention_start start = attention_start_of(args, s, block->head);
+  for (int64_t i = 0; i < QUERIES; i++) t->max[i] = start.max, t->sum[i] = start.sum;
 }
 
 /* The first query, in whole strips, that sees the key at row `key` of a block: on the diagonal
@@ -525,20 +523,30 @@ static ls_status kernel_ring_attention(const ls_kernel_args *args, ls_error *err
                          ls_attention_floats(s.width, s.sequence, false), ring_turns, error);
 }
 
+/* What values are divided by: the sum of exponentials, to which a sink adds one. */
+LS_INLINE float ring_sum(const ls_kernel_args *args, int64_t row, int64_t head) {
+  const int64_t place = row * args->in[1].dims[1] + head;
+  if (args->inputs <= 3) return ((const float *)args->in[2].data)[place];
+  const double largest = (double)((const float *)args->in[1].data)[place];
+  return (float)exp(ring_log_sum(args, 1, row, head) - largest * ln_2);
+}
+
 static void ring_end_turns(const void *work, int part, int64_t begin, int64_t end) {
   (void)part;
   const ls_kernel_args *args = work;
-  const ls_view *values = &args->in[0], *sums = &args->in[2], *out = &args->out[0];
-  const int64_t head_dim = args->attributes->head_dim;
+  const ls_view *values = &args->in[0], *out = &args->out[0];
+  const int64_t head_dim = args->attributes->head_dim, heads = args->in[1].dims[1];
   float buffer[LS_PIECE], target[LS_PIECE];
   for (int64_t row = begin; row < end; row++) {
-    const float *sum = (const float *)sums->data + row * sums->dims[1];
-    for (int64_t at = 0; at < out->valid[1]; at += LS_PIECE) {
-      const int64_t count = least(LS_PIECE, out->valid[1] - at);
-      const float *from = piece_load(values, row, at, count, buffer);
-      float *to = piece_target(out, row, at, count, false, target);
-      for (int64_t i = 0; i < count; i++) to[i] = from[i] / sum[(at + i) / head_dim];
-      piece_store(out, row, at, count, false, target);
+    for (int64_t head = 0; head < heads; head++) {
+      const float sum = ring_sum(args, row, head);
+      for (int64_t at = 0; at < head_dim; at += LS_PIECE) {
+        const int64_t column = head * head_dim + at, count = least(LS_PIECE, head_dim - at);
+        const float *from = piece_load(values, row, column, count, buffer);
+        float *to = piece_target(out, row, column, count, false, target);
+        for (int64_t i = 0; i < count; i++) to[i] = from[i] / sum;
+        piece_store(out, row, column, count, false, target);
+      }
     }
     row_clear_tail(out, row, false);
   }
@@ -553,16 +561,29 @@ static ls_status kernel_ring_end(const ls_kernel_args *args, ls_error *error) {
   return LS_OK;
 }
 
-static ls_status kernel_attention(const ls_kernel_args *args, ls_error *error) {
-  const attention_shape s =
-      attention_shape_of(args, &args->in[0], &args->in[1], args->in[1].valid[0]);
+static ls_status attend(const ls_kernel_args *args, const ls_view *sinks, ls_error *error) {
+  attention_shape s = attention_shape_of(args, &args->in[0], &args->in[1], args->in[1].valid[0]);
+  s.sinks = sinks;
   return attention_share(args, &s, s.sequences * s.heads, attention_elements(&s),
                          ls_attention_floats(s.width, s.sequence, LS_PAIRS && all_bf16(args)),
                          is_placed(args) ? placed_turns : attention_turns, error);
 }
 
+static ls_status kernel_attention(const ls_kernel_args *args, ls_error *error) {
+  return attend(args, NULL, error);
+}
+
+/* Behind the sinks operands are those of attention without. */
+static ls_status kernel_sink_attention(const ls_kernel_args *args, ls_error *error) {
+  ls_kernel_args plain = *args;
+  plain.inputs--;
+  for (int i = 3; i < plain.inputs; i++) plain.in[i] = args->in[i + 1];
+  return attend(&plain, &args->in[3], error);
+}
+
 void LS_VECTOR(ls_fill_attention)(ls_kernel_table *table) {
   table->kernel[LS_OP_ATTENTION] = kernel_attention;
+  table->kernel[LS_OP_SINK_ATTENTION] = kernel_sink_attention;
   table->kernel[LS_OP_RING_ATTENTION] = kernel_ring_attention;
   table->kernel[LS_OP_RING_END] = kernel_ring_end;
 }

@@ -18,11 +18,12 @@ typedef struct attention_shape {
   int64_t tokens, sequence, sequences;
   int64_t head_dim, width; /* columns of a head, and those of its tiles */
   int64_t heads, kv_heads, group;
-  int64_t window; /* keys that a query sees: all where none is asked for */
-  int64_t ahead;  /* and those from itself on: one, or with two_way as many */
-  int64_t first;  /* key of the sequence that any query at hand sees */
-  int64_t end;    /* key behind the last one there is */
-  int64_t from;   /* query that is at hand */
+  int64_t window;       /* keys that a query sees: all where none is asked for */
+  int64_t ahead;        /* and those from itself on: one, or with two_way as many */
+  int64_t first;        /* key of the sequence that any query at hand sees */
+  int64_t end;          /* key behind the last one there is */
+  int64_t from;         /* query that is at hand */
+  const ls_view *sinks; /* of all heads; NULL: none */
 } attention_shape;
 
 /* A kernel without sequences (its tokens are one's) has attributes that say 0. */
@@ -123,6 +124,39 @@ LS_INLINE attention_bend attention_bend_of(const ls_kernel_args *args, const ls_
     bend.slope = (float)(attributes->alibi * ls_alibi_slope(place, attributes->heads)) * LS_LOG2_E;
   }
   return bend;
+}
+
+/* What a query's running maximum and sum begin with: the sink of its head, or nothing; finite, so
+ * that the first difference is no NaN. */
+typedef struct attention_start {
+  float max, sum;
+} attention_start;
+
+/* The sink of a head of this rank, times log2(e). */
+LS_INLINE float sink_of(const ls_kernel_args *args, const ls_view *sinks, const ls_view *q,
+                        int64_t head) {
+  float buffer[1];
+  const int64_t place = q->start[1] / args->attributes->head_dim + head;
+  return *piece_here(sinks, 0, place, 1, buffer) * LS_LOG2_E;
+}
+
+LS_INLINE attention_start attention_start_of(const ls_kernel_args *args,
+                                             const attention_shape *shape, int64_t head) {
+  if (!shape->sinks) return (attention_start){-3e38f, 0};
+  return (attention_start){sink_of(args, shape->sinks, &args->in[0], head), 1};
+}
+
+/* The log-sum-exp of one query and head that a ring has come to, its sink included. `max`: that
+ * operand, behind which come sums, and sinks. */
+LS_INLINE double ring_log_sum(const ls_kernel_args *args, int max, int64_t row, int64_t head) {
+  const int64_t place = row * args->in[max].dims[1] + head;
+  const double ln_2 = 0.693147180559945309;
+  const double largest = (double)((const float *)args->in[max].data)[place];
+  const double log_sum =
+      largest * ln_2 + log((double)((const float *)args->in[max + 1].data)[place]);
+  if (max + 2 >= args->inputs) return log_sum;
+  const double sink = (double)sink_of(args, &args->in[max + 2], &args->in[0], head) * ln_2;
+  return fmax(sink, log_sum) + log1p(exp(-fabs(sink - log_sum)));
 }
 
 /* Which probabilities of one head are kept, and how much larger these become. */

@@ -374,28 +374,69 @@ static ls_status kernel_ring_attention_bwd(const ls_kernel_args *args, ls_error 
                          ls_attention_bwd_floats(s.width, s.sequence), ring_turns, error);
 }
 
+/* do . o of one query and head, the first two inputs. */
+LS_INLINE float dot_of_results(const ls_kernel_args *args, int64_t row, int64_t head) {
+  const int64_t head_dim = args->attributes->head_dim;
+  float dout_buffer[LS_PIECE], out_buffer[LS_PIECE], sum = 0;
+  for (int64_t at = 0; at < head_dim; at += LS_PIECE) {
+    const int64_t column = head * head_dim + at, count = least(LS_PIECE, head_dim - at);
+    const float *dout = piece_load(&args->in[0], row, column, count, dout_buffer);
+    const float *out = piece_load(&args->in[1], row, column, count, out_buffer);
+#pragma omp simd reduction(+ : sum)
+    for (int64_t c = 0; c < count; c++) sum += dout[c] * out[c];
+  }
+  return sum;
+}
+
 static void ring_end_turns(const void *work, int part, int64_t begin, int64_t end) {
   (void)part;
   const ls_kernel_args *args = work;
-  const ls_view *maxima = &args->in[2], *sums = &args->in[3];
-  const int64_t head_dim = args->attributes->head_dim, heads = maxima->dims[1];
-  float dout_buffer[LS_PIECE], out_buffer[LS_PIECE];
+  const int64_t heads = args->in[2].dims[1];
   for (int64_t row = begin; row < end; row++)
     for (int64_t head = 0; head < heads; head++) {
       const int64_t i = row * heads + head;
-      const double max = (double)((const float *)maxima->data)[i];
-      const double sum = (double)((const float *)sums->data)[i];
-      float delta = 0;
-      for (int64_t at = 0; at < head_dim; at += LS_PIECE) {
-        const int64_t column = head * head_dim + at, count = least(LS_PIECE, head_dim - at);
-        const float *dout = piece_load(&args->in[0], row, column, count, dout_buffer);
-        const float *out = piece_load(&args->in[1], row, column, count, out_buffer);
-#pragma omp simd reduction(+ : delta)
-        for (int64_t c = 0; c < count; c++) delta += dout[c] * out[c];
-      }
-      ((float *)args->out[0].data)[i] = (float)(max * 0.693147180559945309 + log(sum));
-      ((float *)args->out[1].data)[i] = delta;
+      ((float *)args->out[0].data)[i] = (float)ring_log_sum(args, 2, row, head);
+      ((float *)args->out[1].data)[i] = dot_of_results(args, row, head);
     }
+}
+
+/* Units are heads: of each the sum over all queries of -p do . o, p the sink's probability. The
+ * sinks are the last input, their gradient the last output. */
+static void sink_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const ls_view *dout = &args->in[0], *sinks = &args->in[args->inputs - 1];
+  const bool ring = args->inputs > 4;
+  const int64_t first = dout->start[1] / args->attributes->head_dim, heads = args->in[2].dims[1];
+  const ls_view *out = &args->out[args->outputs - 1];
+  for (int64_t head = begin; head < end; head++) {
+    const double sink = (double)(sink_of(args, sinks, dout, head) / LS_LOG2_E);
+    double sum = 0;
+    for (int64_t row = 0; row < dout->valid[0]; row++) {
+      const double log_sum = ring ? ring_log_sum(args, 2, row, head)
+                                  : (double)((const float *)args->in[2].data)[row * heads + head];
+      sum += exp(sink - log_sum) * (double)dot_of_results(args, row, head);
+    }
+    float buffer[1], *to = piece_target(out, 0, first + head, 1, true, buffer);
+    *to = (float)-sum;
+    piece_store(out, 0, first + head, 1, true, buffer);
+  }
+}
+
+/* Sinks of other ranks' heads have zeros. */
+static ls_status sinks_differentiate(const ls_kernel_args *args) {
+  const ls_view *out = &args->out[args->outputs - 1];
+  if (!args->accumulate[args->outputs - 1])
+    memset(out->data, 0, ls_dtype_bytes(out->dtype) * (size_t)out->dims[0]);
+  ls_host_split(args->queue->facts->threads,
+                ls_cpu_parts(args->queue->facts, args->in[0].valid[0] * args->in[0].valid[1]),
+                args->in[2].dims[1], sink_turns, args);
+  return LS_OK;
+}
+
+static ls_status kernel_sink_bwd(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return sinks_differentiate(args);
 }
 
 static ls_status kernel_ring_end_bwd(const ls_kernel_args *args, ls_error *error) {
@@ -404,7 +445,7 @@ static ls_status kernel_ring_end_bwd(const ls_kernel_args *args, ls_error *error
   ls_host_split(args->queue->facts->threads,
                 ls_cpu_parts(args->queue->facts, dout->valid[0] * dout->valid[1]), dout->valid[0],
                 ring_end_turns, args);
-  return LS_OK;
+  return args->outputs > 2 ? sinks_differentiate(args) : LS_OK;
 }
 
 static ls_status kernel_attention_bwd(const ls_kernel_args *args, ls_error *error) {
@@ -417,6 +458,7 @@ static ls_status kernel_attention_bwd(const ls_kernel_args *args, ls_error *erro
 
 void LS_VECTOR(ls_fill_attention_bwd)(ls_kernel_table *table) {
   table->kernel[LS_OP_ATTENTION_BWD] = kernel_attention_bwd;
+  table->kernel[LS_OP_SINK_BWD] = kernel_sink_bwd;
   table->kernel[LS_OP_RING_BWD] = kernel_ring_attention_bwd;
   table->kernel[LS_OP_RING_END_BWD] = kernel_ring_end_bwd;
 }

@@ -125,9 +125,10 @@ static cache_rows queries_load(const ls_kernel_args *args, const attention_shape
   for (int64_t i = 0; i < block->count; i++) {
     const int64_t token = token_of(s, block, i);
     query_load(args, s, block, t, i);
-    t->bends[i] = attention_bend_of(args, &args->in[0], column_of(s, block, i) / s->head_dim);
-    t->max[i] = -3e38f; /* finite, so that the first difference is no NaN */
-    t->sum[i] = 0;
+    const int64_t head = column_of(s, block, i) / s->head_dim;
+    const attention_start start = attention_start_of(args, s, head);
+    t->bends[i] = attention_bend_of(args, &args->in[0], head);
+    t->max[i] = start.max, t->sum[i] = start.sum;
     const int64_t end = rows_to(block, places[token]);
     seen.first = least(seen.first, row_from(s, block, places[token]));
     if (end > seen.end) seen.end = end;
@@ -394,7 +395,8 @@ static ls_status kernel_cached_attention(const ls_kernel_args *args, ls_error *e
   const int32_t *positions = args->in[5].data;
   LS_TRY(cache_write(args, 0, error));
   LS_TRY(cache_write(args, 1, error));
-  const attention_shape s = attention_shape_of(args, q, k, q->valid[0]);
+  attention_shape s = attention_shape_of(args, q, k, q->valid[0]);
+  if (args->inputs > 7) s.sinks = &args->in[7];
   int64_t longest = 0;
   for (int64_t n = 0; n < s.tokens; n++) {
     if (positions[n] >= longest) longest = (int64_t)positions[n] + 1;
@@ -442,9 +444,13 @@ static void head_join(const ls_kernel_args *args, int64_t token, int64_t head) {
   const float *of = (const float *)values->data + token * values->dims[2] + column;
   const float *sum = (const float *)sums->data + token * sums->dims[2] + head;
   const int64_t sums_apart = sums->dims[1] * sums->dims[2];
-  float largest = -INFINITY, total = 0.0f, joined[KEYS];
+  const bool sinks = args->inputs > 2;
+  const float sink =
+      sinks ? sink_of(args, &args->in[2], &args->out[0], head) / LS_LOG2_E : -INFINITY;
+  float largest = sink, joined[KEYS];
   for (int64_t p = 0; p < values->valid[0]; p++)
     if (sum[p * sums_apart] > largest) largest = sum[p * sums_apart];
+  float total = sinks ? exp2_of((sink - largest) * LS_LOG2_E) : 0.0f;
   for (int64_t p = 0; p < values->valid[0] && largest > -INFINITY; p++)
     total += exp2_of((sum[p * sums_apart] - largest) * LS_LOG2_E);
   for (int64_t first = 0; first < head_dim; first += KEYS) {

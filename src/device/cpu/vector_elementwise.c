@@ -365,7 +365,54 @@ static ls_status kernel_swiglu_bwd(const ls_kernel_args *args, ls_error *error) 
   return activate(args, activations[args->attributes->activation].gated_bwd, error);
 }
 
+/* Of gates and ups that stand in turns. */
+static void paired_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const float limit = (float)args->attributes->gate_limit;
+  const float slope = (float)args->attributes->gate_slope;
+  const bool back = args->inputs > 1, add = args->accumulate[0];
+  const ls_view *x = &args->in[back], *out = &args->out[0];
+  enum { PAIRS = LS_PIECE / 2 };
+  float x_buffer[LS_PIECE], dy_buffer[PAIRS], to_buffer[LS_PIECE];
+  for (int64_t row = begin; row < end; row++) {
+    for (int64_t at = 0; at < x->valid[1] / 2; at += PAIRS) {
+      const int64_t count = least(PAIRS, x->valid[1] / 2 - at), each = back ? 2 : 1;
+      const float *from = piece_load(x, row, 2 * at, 2 * count, x_buffer);
+      float *to = piece_target(out, row, each * at, each * count, add, to_buffer);
+      const float *dy = back ? piece_load(&args->in[0], row, at, count, dy_buffer) : NULL;
+#pragma omp simd
+      for (int64_t i = 0; i < count; i++) {
+        const float g = from[2 * i], u = from[2 * i + 1];
+        const float gate = g < limit ? g : limit;
+        const float up = (u > limit ? limit : u < -limit ? -limit : u) + 1.0f;
+        const float share = sigmoid_of(slope * gate);
+        if (!back) {
+          to[i] = gate * share * up;
+        } else {
+          const float of_gate = share * (1.0f + slope * gate * (1.0f - share)) * up;
+          to[2 * i] = g <= limit ? dy[i] * of_gate : 0.0f;
+          to[2 * i + 1] = u <= limit && u >= -limit ? dy[i] * gate * share : 0.0f;
+        }
+      }
+      piece_store(out, row, each * at, each * count, add, to_buffer);
+    }
+    row_clear_tail(out, row, add);
+  }
+}
+
+static ls_status kernel_paired_glu(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  const int64_t rows = args->out[0].valid[0];
+  ls_host_split(args->queue->facts->threads,
+                ls_cpu_parts(args->queue->facts, rows * view_columns(&args->out[0])), rows,
+                paired_turns, args);
+  return LS_OK;
+}
+
 void LS_VECTOR(ls_fill_elementwise)(ls_kernel_table *table) {
+  table->kernel[LS_OP_PAIRED_GLU] = kernel_paired_glu;
+  table->kernel[LS_OP_PAIRED_GLU_BWD] = kernel_paired_glu;
   table->kernel[LS_OP_ADD] = kernel_add;
   table->kernel[LS_OP_BIAS] = kernel_add; /* the bias is an input of one row */
   table->kernel[LS_OP_SCALE] = kernel_scale;

@@ -303,7 +303,124 @@ static ls_status kernel_weigh_bwd(const ls_kernel_args *args, ls_error *error) {
   return share_tokens(args, dx->valid[0], dx->valid[0] * dx->valid[1], weigh_bwd_turns);
 }
 
+/* The row of `bias` that row n's expert has, or -1: another rank has it. */
+LS_INLINE int64_t bias_row(const ls_view *bias, const ls_view *experts, int64_t n) {
+  const ls_held_experts held = ls_held_experts_of(bias, 1);
+  const int64_t expert = ((const int32_t *)experts->data)[n] - held.first;
+  return expert < held.count ? expert : -1;
+}
+
+/* x plus the expert's bias, times the row's number where there is one, which then is 0 of others'
+ * experts; else their rows stay as they are: zeros. */
+static void bias_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const ls_view *bias = &args->in[1], *out = &args->out[0];
+  const float *numbers = args->inputs > 3 ? args->in[3].data : NULL;
+  const bool add = args->accumulate[0];
+  static const float none[LS_PIECE];
+  float from_buffer[LS_PIECE], bias_buffer[LS_PIECE], to_buffer[LS_PIECE];
+  for (int64_t n = begin; n < end; n++) {
+    const int64_t expert = bias_row(bias, &args->in[2], n);
+    const float number = !numbers ? 1.0f : expert < 0 ? 0.0f : numbers[n];
+    for (int64_t at = 0; at < out->valid[1]; at += LS_PIECE) {
+      const int64_t count = least(LS_PIECE, out->valid[1] - at);
+      const float *from = piece_load(&args->in[0], n, at, count, from_buffer);
+      const float *more = expert < 0 ? none : piece_load(bias, expert, at, count, bias_buffer);
+      float *to = piece_target(out, n, at, count, add, to_buffer);
+#pragma omp simd
+      for (int64_t i = 0; i < count; i++) to[i] = number * (from[i] + more[i]);
+      piece_store(out, n, at, count, add, to_buffer);
+    }
+    row_clear_tail(out, n, add);
+  }
+}
+
+static ls_status kernel_grouped_bias(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  const ls_view *out = &args->out[0];
+  return share_tokens(args, out->valid[0], out->valid[0] * out->valid[1], bias_turns);
+}
+
+/* Units are the experts that the rank has: of each the sum of its rows of dy, times their numbers
+ * where there are any. The bias's gradient is the last output, numbers are the last input. */
+static void bias_db_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const bool weighed = args->inputs > 2, add = args->accumulate[args->outputs - 1];
+  const ls_view *dy = &args->in[0], *out = &args->out[args->outputs - 1];
+  const ls_view *experts = &args->in[weighed ? 3 : 1];
+  const float *numbers = weighed ? args->in[4].data : NULL;
+  float from_buffer[LS_PIECE], sums[LS_PIECE], to_buffer[LS_PIECE];
+  for (int64_t e = begin; e < end; e++) {
+    for (int64_t at = 0; at < out->valid[1]; at += LS_PIECE) {
+      const int64_t count = least(LS_PIECE, out->valid[1] - at);
+      memset(sums, 0, sizeof sums);
+      for (int64_t n = 0; n < dy->valid[0]; n++) {
+        if (bias_row(out, experts, n) != e) continue;
+        const float *from = piece_load(dy, n, at, count, from_buffer);
+        const float number = numbers ? numbers[n] : 1.0f;
+#pragma omp simd
+        for (int64_t i = 0; i < count; i++) sums[i] += number * from[i];
+      }
+      float *to = piece_target(out, e, at, count, add, to_buffer);
+      memcpy(to, sums, (size_t)count * sizeof(float));
+      piece_store(out, e, at, count, add, to_buffer);
+    }
+    row_clear_tail(out, e, add);
+  }
+}
+
+static ls_status kernel_grouped_bias_db(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  const ls_view *dy = &args->in[0];
+  return share_tokens(args, args->out[args->outputs - 1].dims[0], dy->valid[0] * dy->valid[1],
+                      bias_db_turns);
+}
+
+static void grouped_weigh_bwd_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const ls_view *x = &args->in[1], *bias = &args->in[2], *dx = &args->out[0];
+  const float *numbers = args->in[4].data;
+  float *dnumbers = args->out[1].data;
+  const bool add = args->accumulate[0];
+  static const float none[LS_PIECE];
+  float dy_buffer[LS_PIECE], x_buffer[LS_PIECE], bias_buffer[LS_PIECE], dx_buffer[LS_PIECE];
+  for (int64_t n = begin; n < end; n++) {
+    const int64_t expert = bias_row(bias, &args->in[3], n);
+    const float number = numbers[n];
+    float total = args->accumulate[1] ? dnumbers[n] : 0;
+    for (int64_t at = 0; at < x->valid[1]; at += LS_PIECE) {
+      const int64_t count = least(LS_PIECE, x->valid[1] - at);
+      const float *dy = expert < 0 ? none : piece_load(&args->in[0], n, at, count, dy_buffer);
+      const float *more = expert < 0 ? none : piece_load(bias, expert, at, count, bias_buffer);
+      const float *from = piece_load(x, n, at, count, x_buffer);
+      float *to = piece_target(dx, n, at, count, add, dx_buffer), sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (int64_t i = 0; i < count; i++) {
+        sum += dy[i] * (from[i] + more[i]);
+        to[i] = number * dy[i];
+      }
+      total += sum;
+      piece_store(dx, n, at, count, add, dx_buffer);
+    }
+    dnumbers[n] = total;
+    row_clear_tail(dx, n, add);
+  }
+}
+
+static ls_status kernel_grouped_weigh_bwd(const ls_kernel_args *args, ls_error *error) {
+  const ls_view *dx = &args->out[0];
+  LS_TRY(share_tokens(args, dx->valid[0], dx->valid[0] * dx->valid[1], grouped_weigh_bwd_turns));
+  return args->outputs > 2 ? kernel_grouped_bias_db(args, error) : LS_OK;
+}
+
 void LS_VECTOR(ls_fill_experts)(ls_kernel_table *table) {
+  table->kernel[LS_OP_GROUPED_BIAS] = kernel_grouped_bias;
+  table->kernel[LS_OP_GROUPED_BIAS_DB] = kernel_grouped_bias_db;
+  table->kernel[LS_OP_GROUPED_WEIGH] = kernel_grouped_bias;
+  table->kernel[LS_OP_GROUPED_WEIGH_BWD] = kernel_grouped_weigh_bwd;
   table->kernel[LS_OP_ROUTE] = kernel_route;
   table->kernel[LS_OP_ROUTE_BWD] = kernel_route_bwd;
   table->kernel[LS_OP_DISPATCH] = kernel_spread;

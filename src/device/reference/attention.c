@@ -92,7 +92,7 @@ static int64_t last_of(const ls_kernel_args *args, int positions, int64_t n, int
  * says. `positions`: that operand; places come behind it, of keys, among which a query's own is. */
 static sight sight_of(const ls_kernel_args *args, const head_shape *shape, int positions,
                       int64_t n) {
-  const ls_view *q = &args->in[positions == 3 ? 0 : 1], *k = q + 1;
+  const ls_view *q = &args->in[positions < 6 ? 0 : 1], *k = q + 1;
   const int64_t sequence = args->attributes->sequence;
   sight of = {.begin = 0, .end = n + 1, .place = n, .ranks = 1};
   if (positions + 1 < args->inputs) {
@@ -132,12 +132,17 @@ static int64_t seen_at(const sight *of, int64_t j) {
   return place >= of->first && place <= of->last ? place : -1;
 }
 
-/* One query over the keys that it sees: writes the head's output, returns the log-sum-exp of its
- * scores. */
+/* The sinks of all heads, or NULL -> that of head `h` of this rank. */
+static double sink_of(const ls_view *sinks, const head_shape *shape, int64_t h) {
+  return sinks ? (double)ls_real_data(sinks)[shape->first_head + h] : -INFINITY;
+}
+
+/* One query over the keys that it sees, whose scores the sink joins: writes the head's output,
+ * returns the log-sum-exp. */
 static double attend(LS_REAL *out, bool accumulate, const LS_REAL *query, const LS_REAL *keys,
                      int64_t key_stride, const LS_REAL *values, int64_t value_stride,
-                     const sight *of, const head_shape *shape, int64_t head) {
-  double largest = -INFINITY, sum = 0, slope;
+                     const sight *of, const head_shape *shape, int64_t head, double sink) {
+  double largest = sink, sum = isfinite(sink), slope;
   int64_t place;
   for (int64_t j = of->begin; j < of->end; j++) {
     if ((place = seen_at(of, j)) < 0) continue;
@@ -167,22 +172,22 @@ static double attend(LS_REAL *out, bool accumulate, const LS_REAL *query, const 
   return log_sum;
 }
 
-ls_status LS_REFERENCE(ATTENTION)(const ls_kernel_args *args, ls_error *error) {
-  static const char *const forms[] = {"rrr>rr", "rrri>rr", "rrrii>rr", "rrriii>rr", "rrriiii>rr"};
-  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, forms[args->inputs - 3], error));
+/* `positions`: that operand. */
+static ls_status attention(const ls_kernel_args *args, const ls_view *sinks, int positions,
+                           ls_error *error) {
   const ls_view *q = &args->in[0], *k = &args->in[1], *v = &args->in[2], *out = &args->out[0];
   head_shape shape;
   LS_TRY(read_shape(&shape, args->attributes, q, k, error));
   LS_TRY(check_sequences(args->attributes, k, error));
   for (int64_t n = 0; n < out->valid[0]; n++) {
-    const sight seen = sight_of(args, &shape, 3, n);
+    const sight seen = sight_of(args, &shape, positions, n);
     for (int64_t h = 0; h < shape.heads; h++) {
       const int64_t column = h * shape.head_dim;
       const int64_t kv_column = h / shape.per_kv_head * shape.head_dim;
       const double log_sum =
           attend(ls_real_row(out, n) + column, args->accumulate[0], ls_real_row(q, n) + column,
                  ls_real_data(k) + kv_column, k->dims[1], ls_real_data(v) + kv_column, v->dims[1],
-                 &seen, &shape, h);
+                 &seen, &shape, h, sink_of(sinks, &shape, h));
       ls_put(&ls_real_row(&args->out[1], n)[h], log_sum, args->accumulate[1]);
     }
   }
@@ -195,13 +200,18 @@ typedef struct cached_part {
   int64_t columns, ranks, number;
 } cached_part;
 
+/* Each token's row of the caches: its position where there are no places. */
+static const int32_t *cache_places(const ls_kernel_args *args) {
+  return ls_index_data(&args->in[args->inputs > 6 ? 6 : 5]);
+}
+
 /* Each token has a row; `ranks` that rows are dealt to: a sequence begins with the first of them,
  * and a token may be of none. */
 static ls_status check_places(const ls_kernel_args *args, int64_t rows, int64_t ranks,
                               ls_error *error) {
   const ls_view *k = &args->in[1], *cache_k = &args->in[3], *cache_v = &args->in[4];
   const int32_t *positions = ls_index_data(&args->in[5]);
-  const int32_t *places = ls_index_data(&args->in[args->inputs - 1]);
+  const int32_t *places = cache_places(args);
   const bool dealt = args->outputs > 1;
   if (cache_k->dims[1] != k->dims[1] || cache_v->dims[1] != k->dims[1])
     return ls_fail(error, LS_INTERNAL, "a cache of %lld columns for keys of %lld",
@@ -218,7 +228,7 @@ static ls_status check_places(const ls_kernel_args *args, int64_t rows, int64_t 
 
 static void write_rows(const ls_kernel_args *args, const cached_part *part) {
   const ls_view *k = &args->in[1], *v = &args->in[2];
-  const int32_t *places = ls_index_data(&args->in[args->inputs - 1]);
+  const int32_t *places = cache_places(args);
   const size_t bytes = (size_t)part->columns * sizeof(LS_REAL);
   for (int64_t n = 0; n < k->valid[0]; n++) {
     const int64_t row = places[n] / part->ranks;
@@ -230,7 +240,7 @@ static void write_rows(const ls_kernel_args *args, const cached_part *part) {
 
 /* The rows of a part that the token sees. */
 static sight sight_of_cache(const ls_kernel_args *args, const cached_part *part, int64_t n) {
-  const int64_t place = ls_index_data(&args->in[args->inputs - 1])[n];
+  const int64_t place = cache_places(args)[n];
   const int64_t position = ls_index_data(&args->in[5])[n], window = args->attributes->window;
   const int64_t most = window > 0 ? window : INT64_MAX;
   const int64_t first = place - (position < most ? position : most - 1);
@@ -246,7 +256,8 @@ static sight sight_of_cache(const ls_kernel_args *args, const cached_part *part,
 
 /* All queries over a part; their log-sum-exp goes to `sums` unless that is NULL. */
 static void attend_part(const ls_kernel_args *args, const head_shape *shape,
-                        const cached_part *part, LS_REAL *out, LS_REAL *sums) {
+                        const cached_part *part, const ls_view *sinks, LS_REAL *out,
+                        LS_REAL *sums) {
   const ls_view *q = &args->in[0];
   write_rows(args, part);
   for (int64_t n = 0; n < q->valid[0]; n++) {
@@ -257,15 +268,29 @@ static void attend_part(const ls_kernel_args *args, const head_shape *shape,
       const double log_sum =
           attend(out + n * q->dims[1] + column, args->accumulate[0], ls_real_row(q, n) + column,
                  part->keys + kv_column, part->columns, part->values + kv_column, part->columns,
-                 &seen, shape, h);
+                 &seen, shape, h, sink_of(sinks, shape, h));
       if (sums) ls_put(&sums[n * shape->heads + h], log_sum, args->accumulate[1]);
     }
   }
 }
 
+ls_status LS_REFERENCE(ATTENTION)(const ls_kernel_args *args, ls_error *error) {
+  static const char *const forms[] = {"rrr>rr", "rrri>rr", "rrrii>rr", "rrriii>rr", "rrriiii>rr"};
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, forms[args->inputs - 3], error));
+  return attention(args, NULL, 3, error);
+}
+
+ls_status LS_REFERENCE(SINK_ATTENTION)(const ls_kernel_args *args, ls_error *error) {
+  static const char *const forms[] = {"rrrr>rr", "rrrri>rr", "rrrrii>rr", "rrrriii>rr",
+                                      "rrrriiii>rr"};
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, forms[args->inputs - 4], error));
+  return attention(args, &args->in[3], 4, error);
+}
+
 ls_status LS_REFERENCE(CACHED_ATTENTION)(const ls_kernel_args *args, ls_error *error) {
-  const bool placed = args->inputs > 6;
-  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, placed ? "rrrrrii>r" : "rrrrri>r", error));
+  static const char *const forms[] = {"rrrrri>r", "rrrrrii>r", "rrrrriir>r"};
+  const ls_view *sinks = args->inputs > 7 ? &args->in[7] : NULL;
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, forms[args->inputs - 6], error));
   const ls_view *k = &args->in[1], *cache = &args->in[3];
   head_shape shape;
   LS_TRY(read_shape(&shape, args->attributes, &args->in[0], k, error));
@@ -274,7 +299,7 @@ ls_status LS_REFERENCE(CACHED_ATTENTION)(const ls_kernel_args *args, ls_error *e
                              .values = ls_real_data(&args->in[4]),
                              .columns = k->dims[1],
                              .ranks = 1};
-  attend_part(args, &shape, &whole, ls_real_data(&args->out[0]), NULL);
+  attend_part(args, &shape, &whole, sinks, ls_real_data(&args->out[0]), NULL);
   return LS_OK;
 }
 
@@ -296,7 +321,8 @@ ls_status LS_REFERENCE(CACHED_PART)(const ls_kernel_args *args, ls_error *error)
                               .columns = k->dims[1],
                               .ranks = ranks,
                               .number = out[0].start[0] + p};
-    attend_part(args, &shape, &part, ls_real_data(&out[0]) + p * out[0].dims[1] * out[0].dims[2],
+    attend_part(args, &shape, &part, NULL,
+                ls_real_data(&out[0]) + p * out[0].dims[1] * out[0].dims[2],
                 ls_real_data(&out[1]) + p * out[1].dims[1] * out[1].dims[2]);
   }
   return LS_OK;
@@ -308,20 +334,25 @@ static const LS_REAL *part_row(const ls_view *view, int64_t p, int64_t n) {
 }
 
 ls_status LS_REFERENCE(CACHED_END)(const ls_kernel_args *args, ls_error *error) {
-  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "RR>r", error));
-  const ls_view *values = &args->in[0], *sums = &args->in[1];
+  const bool sinks = args->inputs > 2;
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, sinks ? "RRr>r" : "RR>r", error));
+  const ls_view *values = &args->in[0], *sums = &args->in[1], *out = &args->out[0];
   const int64_t head_dim = args->attributes->head_dim, parts = values->valid[0];
-  for (int64_t n = 0; n < args->out[0].valid[0]; n++)
-    for (int64_t c = 0; c < args->out[0].dims[1]; c++) {
-      double largest = -INFINITY, sum = 0, of = 0;
+  for (int64_t n = 0; n < out->valid[0]; n++)
+    for (int64_t c = 0; c < out->dims[1]; c++) {
+      double largest =
+          sinks ? (double)ls_real_data(&args->in[2])[(out->start[1] + c) / head_dim] : -INFINITY;
+      const double sink = largest;
+      double sum = 0, of = 0;
       for (int64_t p = 0; p < parts; p++)
         largest = fmax(largest, (double)part_row(sums, p, n)[c / head_dim]);
+      if (sinks) sum = exp(sink - largest);
       for (int64_t p = 0; p < parts && largest > -INFINITY; p++) {
         const double share = exp((double)part_row(sums, p, n)[c / head_dim] - largest);
         sum += share;
         of += share * (double)part_row(values, p, n)[c];
       }
-      ls_put(&ls_real_row(&args->out[0], n)[c], sum > 0 ? of / sum : 0, args->accumulate[0]);
+      ls_put(&ls_real_row(out, n)[c], sum > 0 ? of / sum : 0, args->accumulate[0]);
     }
   return LS_OK;
 }
@@ -456,31 +487,77 @@ ls_status LS_REFERENCE(RING_ATTENTION)(const ls_kernel_args *args, ls_error *err
   return LS_OK;
 }
 
+/* Adds what one query of head `h` of this rank contributes to dsinks, output `to`, of the last
+ * input: with p the sink's probability, which has no value, -p do . o. */
+static void add_sink_slope(const ls_kernel_args *args, int to, int64_t h, double log_sum,
+                           double shared) {
+  const int64_t head = args->in[0].start[1] / args->attributes->head_dim + h;
+  const double sink = (double)ls_real_data(&args->in[args->inputs - 1])[head];
+  ls_put(&ls_real_data(&args->out[to])[head], -exp(sink - log_sum) * shared, true);
+}
+
+/* What the exponentials of head `h` come to, the sink's among them: the largest score, *sum of all
+ * under it, and *shrink of what was summed under the maximum at hand. */
+static double ring_sum(const ls_kernel_args *args, int max, int64_t n, int64_t h, double *sum,
+                       double *shrink) {
+  const int64_t first_head = args->in[0].start[1] / args->attributes->head_dim;
+  const double before = (double)ls_real_row(&args->in[max], n)[h] / log2_e;
+  const double summed = (double)ls_real_row(&args->in[max + 1], n)[h];
+  *shrink = 1;
+  *sum = summed;
+  if (max + 2 >= args->inputs) return before;
+  const double sink = (double)ls_real_data(&args->in[max + 2])[first_head + h];
+  const double largest = fmax(before, sink);
+  *shrink = exp(before - largest);
+  *sum = summed * *shrink + exp(sink - largest);
+  return largest;
+}
+
 ls_status LS_REFERENCE(RING_END)(const ls_kernel_args *args, ls_error *error) {
-  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrr>R", error));
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, args->inputs > 3 ? "rrrr>R" : "rrr>R", error));
   const int64_t head_dim = args->attributes->head_dim;
-  for (int64_t n = 0; n < args->out[0].valid[0]; n++) {
-    const LS_REAL *values = ls_real_row(&args->in[0], n), *sums = ls_real_row(&args->in[2], n);
-    LS_REAL *out = ls_real_row(&args->out[0], n);
-    for (int64_t c = 0; c < args->out[0].dims[1]; c++)
-      ls_put(&out[c], (double)values[c] / (double)sums[c / head_dim], false);
-  }
+  for (int64_t n = 0; n < args->out[0].valid[0]; n++)
+    for (int64_t h = 0; h < args->in[1].dims[1]; h++) {
+      const LS_REAL *values = ls_real_row(&args->in[0], n) + h * head_dim;
+      LS_REAL *out = ls_real_row(&args->out[0], n) + h * head_dim;
+      double sum, shrink;
+      ring_sum(args, 1, n, h, &sum, &shrink);
+      for (int64_t c = 0; c < head_dim; c++)
+        ls_put(&out[c], (double)values[c] * shrink / sum, false);
+    }
   return LS_OK;
 }
 
 ls_status LS_REFERENCE(RING_END_BWD)(const ls_kernel_args *args, ls_error *error) {
-  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrrr>RR", error));
+  const char *form = args->inputs > 4 ? "rrrrr>RRr?" : "rrrr>RR";
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, form, error));
   const int64_t head_dim = args->attributes->head_dim;
+  const bool differs = args->outputs > 2; /* by the sinks */
+  if (differs) ls_put_padding(args->out[2].data, 0, args->out[2].dims[0], args->accumulate[2]);
   for (int64_t n = 0; n < args->out[0].valid[0]; n++)
     for (int64_t h = 0; h < args->out[0].dims[1]; h++) {
-      const double largest = (double)ls_real_row(&args->in[2], n)[h] / log2_e;
-      const double sum = (double)ls_real_row(&args->in[3], n)[h];
-      ls_put(&ls_real_row(&args->out[0], n)[h], largest + log(sum), false);
-      ls_put(&ls_real_row(&args->out[1], n)[h],
-             dot(ls_real_row(&args->in[0], n) + h * head_dim,
-                 ls_real_row(&args->in[1], n) + h * head_dim, head_dim),
-             false);
+      const LS_REAL *dout = ls_real_row(&args->in[0], n) + h * head_dim;
+      const double shared = dot(dout, ls_real_row(&args->in[1], n) + h * head_dim, head_dim);
+      double sum, shrink;
+      const double log_sum = ring_sum(args, 2, n, h, &sum, &shrink) + log(sum);
+      ls_put(&ls_real_row(&args->out[0], n)[h], log_sum, false);
+      ls_put(&ls_real_row(&args->out[1], n)[h], shared, false);
+      if (differs) add_sink_slope(args, 2, h, log_sum, shared);
     }
+  return LS_OK;
+}
+
+/* A sink's probability falls where the score of a key rises, and nothing comes of it but that. */
+ls_status LS_REFERENCE(SINK_BWD)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrrr>r", error));
+  const int64_t head_dim = args->attributes->head_dim;
+  const ls_view *log_sums = &args->in[2];
+  ls_put_padding(args->out[0].data, 0, args->out[0].dims[0], args->accumulate[0]);
+  for (int64_t n = 0; n < args->in[0].valid[0]; n++)
+    for (int64_t h = 0; h < log_sums->dims[1]; h++)
+      add_sink_slope(args, 0, h, (double)ls_real_row(log_sums, n)[h],
+                     dot(ls_real_row(&args->in[0], n) + h * head_dim,
+                         ls_real_row(&args->in[1], n) + h * head_dim, head_dim));
   return LS_OK;
 }
 

@@ -187,3 +187,77 @@ ls_status LS_REFERENCE(GROUPED_DOWN_DX)(const ls_kernel_args *args, ls_error *er
 ls_status LS_REFERENCE(GROUPED_DOWN_DW)(const ls_kernel_args *args, ls_error *error) {
   return outer_sums(args, error);
 }
+
+/* The bias of row n's expert, or NULL: another rank has it. */
+static const LS_REAL *bias_of(const ls_view *bias, const ls_view *experts, int64_t n) {
+  const ls_held_experts held = ls_held_experts_of(bias, 1);
+  const int64_t expert = ls_index_data(experts)[n] - held.first;
+  return expert >= 0 && expert < held.count ? ls_real_row(bias, expert) : NULL;
+}
+
+/* Rows of others' experts stay as they are: zeros. */
+ls_status LS_REFERENCE(GROUPED_BIAS)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rri>r", error));
+  const ls_view *y = &args->out[0];
+  for (int64_t n = 0; n < y->valid[0]; n++) {
+    const LS_REAL *bias = bias_of(&args->in[1], &args->in[2], n);
+    const LS_REAL *x = ls_real_row(&args->in[0], n);
+    for (int64_t c = 0; c < y->dims[1]; c++)
+      ls_put(&ls_real_row(y, n)[c], (double)x[c] + (bias ? (double)bias[c] : 0),
+             args->accumulate[0]);
+  }
+  return LS_OK;
+}
+
+ls_status LS_REFERENCE(GROUPED_BIAS_DB)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "ri>r", error));
+  const ls_view *dy = &args->in[0], *out = &args->out[0];
+  const int32_t *expert = ls_index_data(&args->in[1]);
+  const ls_held_experts held = ls_held_experts_of(out, 1);
+  for (int64_t e = 0; e < held.count; e++)
+    for (int64_t c = 0; c < out->dims[1]; c++) {
+      double sum = 0;
+      for (int64_t n = 0; n < dy->valid[0]; n++)
+        if (expert[n] == held.first + e) sum += (double)ls_real_row(dy, n)[c];
+      ls_put(&ls_real_row(out, e)[c], sum, args->accumulate[0]);
+    }
+  return LS_OK;
+}
+
+ls_status LS_REFERENCE(GROUPED_WEIGH)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrir>r", error));
+  const ls_view *y = &args->out[0];
+  for (int64_t n = 0; n < y->valid[0]; n++) {
+    const LS_REAL *bias = bias_of(&args->in[1], &args->in[2], n);
+    const LS_REAL *x = ls_real_row(&args->in[0], n);
+    const double weight = (double)ls_real_data(&args->in[3])[n];
+    for (int64_t c = 0; c < y->dims[1]; c++)
+      ls_put(&ls_real_row(y, n)[c], bias ? weight * ((double)x[c] + (double)bias[c]) : 0,
+             args->accumulate[0]);
+  }
+  return LS_OK;
+}
+
+ls_status LS_REFERENCE(GROUPED_WEIGH_BWD)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrrir>rrr?", error));
+  const ls_view *dx = &args->out[0], *db = &args->out[2];
+  const bool biased = args->outputs > 2;
+  for (int64_t e = 0; biased && e < db->dims[0]; e++)
+    ls_put_padding(ls_real_row(db, e), 0, db->dims[1], args->accumulate[2]);
+  for (int64_t n = 0; n < dx->valid[0]; n++) {
+    const LS_REAL *dy = ls_real_row(&args->in[0], n), *x = ls_real_row(&args->in[1], n);
+    const LS_REAL *bias = bias_of(&args->in[2], &args->in[3], n);
+    const double weight = (double)ls_real_data(&args->in[4])[n];
+    double sum = 0;
+    for (int64_t c = 0; c < dx->dims[1]; c++) {
+      const double d = bias ? (double)dy[c] : 0;
+      if (bias) sum += d * ((double)x[c] + (double)bias[c]);
+      ls_put(&ls_real_row(dx, n)[c], weight * d, args->accumulate[0]);
+      if (bias && biased)
+        ls_put(&ls_real_row(db, ls_index_data(&args->in[3])[n] - db->start[0])[c], weight * d,
+               true);
+    }
+    ls_put(&ls_real_data(&args->out[1])[n], sum, args->accumulate[1]);
+  }
+  return LS_OK;
+}

@@ -93,6 +93,48 @@ static void swiglu_back(const ls_attributes *attributes, const double *in, doubl
   out[1] = in[0] * gate;
 }
 
+/* A gate and its up as they are used, and the activation of the gate. */
+typedef struct glu_pair {
+  double gate, up, share; /* the share: of the gate that passes */
+} glu_pair;
+
+static glu_pair pair_of(const ls_attributes *attributes, const LS_REAL *x) {
+  const double limit = attributes->gate_limit;
+  glu_pair of = {.gate = fmin((double)x[0], limit), .up = fmax(fmin((double)x[1], limit), -limit)};
+  of.share = sigmoid(attributes->gate_slope * of.gate);
+  return of;
+}
+
+ls_status LS_REFERENCE(PAIRED_GLU)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "r>r", error));
+  const ls_view *out = &args->out[0];
+  for (int64_t n = 0; n < out->valid[0]; n++)
+    for (int64_t c = 0; c < out->dims[1]; c++) {
+      const glu_pair of = pair_of(args->attributes, ls_real_row(&args->in[0], n) + 2 * c);
+      ls_put(&ls_real_row(out, n)[c], of.gate * of.share * (of.up + 1), args->accumulate[0]);
+    }
+  return LS_OK;
+}
+
+/* A number beyond a limit has no slope; at it, it has. */
+ls_status LS_REFERENCE(PAIRED_GLU_BWD)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rr>r", error));
+  const double limit = args->attributes->gate_limit, slope = args->attributes->gate_slope;
+  const ls_view *dy = &args->in[0], *out = &args->out[0];
+  for (int64_t n = 0; n < out->valid[0]; n++)
+    for (int64_t c = 0; c < dy->dims[1]; c++) {
+      const LS_REAL *x = ls_real_row(&args->in[1], n) + 2 * c;
+      const double d = (double)ls_real_row(dy, n)[c];
+      const glu_pair of = pair_of(args->attributes, x);
+      const double of_gate = of.share * (1 + slope * of.gate * (1 - of.share)) * (of.up + 1);
+      const double of_up = of.gate * of.share;
+      LS_REAL *to = ls_real_row(out, n) + 2 * c;
+      ls_put(&to[0], (double)x[0] <= limit ? d * of_gate : 0, args->accumulate[0]);
+      ls_put(&to[1], fabs((double)x[1]) <= limit ? d * of_up : 0, args->accumulate[0]);
+    }
+  return LS_OK;
+}
+
 static void softcap(const ls_attributes *attributes, const double *in, double *out) {
   out[0] = attributes->softcap * tanh(in[0] / attributes->softcap);
 }

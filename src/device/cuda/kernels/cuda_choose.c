@@ -84,9 +84,18 @@ bool ls_cuda_serves(ls_op_kind kind) {
   return choosers[kind] != NULL;
 }
 
+/* Ops that serve attention with sinks and without. */
+static bool has_sinks(ls_op_kind kind, const ls_kernel_args *args) {
+  return (kind == LS_OP_CACHED_ATTENTION && args->inputs > 7) ||
+         (kind == LS_OP_RING_END && args->inputs > 3) ||
+         (kind == LS_OP_RING_END_BWD && args->inputs > 4);
+}
+
 ls_status ls_cuda_choose(ls_op_kind kind, const ls_kernel_args *args, ls_cuda_launches *launches,
                          ls_error *error) {
   launches->count = 0;
+  if (has_sinks(kind, args))
+    return ls_fail(error, LS_INTERNAL, "%s with sinks has no CUDA kernel", ls_op_name(kind));
   if (choosers[kind]) return choosers[kind](kind, args, launches, error);
   return ls_fail(error, LS_INTERNAL, "%s has no CUDA kernel", ls_op_name(kind));
 }

@@ -1,0 +1,10 @@
+/* The op table's part that is in a file of its own. Internal to this room; constant. */
+#ifndef LS_GRAPH_OP_TABLE_H
+#define LS_GRAPH_OP_TABLE_H
+
+#include "graph/op.h"
+
+/* By kind; without labels where the row is another part's. */
+extern const ls_op ls_step_ops[LS_OP_COUNT];
+
+#endif
