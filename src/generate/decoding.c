@@ -40,6 +40,7 @@ static ls_status compile(ls_decoding *self, int64_t tokens, bool headless, ls_er
   ls_graph *graph;
   LS_ASSERT(which < LS_MAX_PROGRAMS);
   LS_TRY(ls_model_build(self->arena, &self->session.config, &options, &graph, error));
+  for (int p = 0; p < graph->parameters.count; p++) graph->parameters.items[p].trainable = false;
   ls_program **stages = LS_NEW_ARRAY(self->arena, ls_program *, layout->pp);
   LS_TRY(ls_program_compile(graph, layout, LS_PROGRAM_FORWARD, stages, error));
   self->stages[which] = (const ls_program *const *)stages;
@@ -110,18 +111,14 @@ ls_status ls_decoding_compile(ls_arena *arena, const ls_model_config *config,
   return compile_prompts(decoding, !staged, error);
 }
 
-/* The programs share their state, so the one that needs most has it all. What they keep for an
- * optimizer's moments is mapped and never touched. */
+/* The programs share their state, so the one that needs most has it all. */
 int64_t ls_decoding_bytes(const ls_decoding *decoding) {
   int64_t needed = 0;
   for (int p = 0; p < decoding->count; p++)
     for (int s = 0; s < decoding->session.layout.pp; s++) {
       const ls_program *program = decoding->stages[p][s];
-      int64_t parts[LS_CATEGORY_COUNT] = {0};
-      ls_program_peak(program, parts);
       const int64_t bytes = ls_program_tier_bytes(program, LS_TIER_DEVICE);
-      const int64_t touched = bytes - parts[LS_CATEGORY_MOMENTS];
-      if (touched > needed) needed = touched;
+      if (bytes > needed) needed = bytes;
     }
   return needed;
 }
