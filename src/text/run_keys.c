@@ -14,8 +14,8 @@ const ls_run_key ls_run_keys[] = {
      .help = "start from weights or from scratch; auto: weights where there are any"},
     {"task", LS_RUN_CHOICE, AT(task), .default_text = "next_token",
      .words = "next_token dpo classify distill mlm orpo",
-     .help = "the next token; which of two answers is chosen (dpo, orpo); a class; a teacher's "
-             "word; masked tokens"},
+     .help =
+         "next token; the better of two answers (dpo, orpo); class; teacher's word; masked tokens"},
     {"teacher", LS_RUN_TEXT, AT(teacher), .default_text = "", .path = LS_RUN_MAY_BE_PATH,
      .help = "task=distill: a checkpoint's folder, of a larger model with the same vocabulary"},
 
