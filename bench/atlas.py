@@ -356,8 +356,9 @@ def how_many():
         for n in counts:
             best, why = plan(f"{model} --on {n}xH100-SXM")
             rows.append((model, n, layout_text(best) if best else why))
+            assert n > counts[0] or best["offload_optimizer"] == "host"
     entry("A 7 B fits one 80 GB card, a 70 B needs 4 to 8, a 405 B 64", "sizes of weights in 16 bits, which hold for inference",
-          "for training only with the optimizer on the host, and a 70 B not on 4",
+          "for training too, with the optimizer on the host",
           "plan llama3-70b --on 8xH100-SXM",
           "The planner's first choice for 64 sequences of at most 4,096 tokens a step:\n\n"
           + table(("model", "80 GB cards", "first choice"), rows))
