@@ -433,25 +433,14 @@ ls_status ls_model_build(ls_arena *arena, const ls_model_config *config,
   return LS_OK;
 }
 
-static int64_t count_parameters(const ls_model_config *config, bool of_experts) {
+int64_t ls_model_parameters(const ls_model_config *config) {
   ls_arena *arena = ls_arena_create();
   const ls_build_options one = {.tokens = 1, .sequence = 1};
   const ls_graph *graph = build(arena, config, NULL, &one);
   int64_t total = 0;
-  for (int i = 0; i < graph->parameters.count; i++) {
-    const ls_parameter *about = &graph->parameters.items[i].about;
-    if (of_experts && about->sharding != LS_TP_EXPERTS) continue;
+  for (int i = 0; i < graph->parameters.count; i++)
     total += ls_tensor_elements(ls_graph_tensor(graph, graph->parameters.items[i].tensor)) *
-             ls_precision_numbers(about->precision);
-  }
+             ls_precision_numbers(graph->parameters.items[i].about.precision);
   ls_arena_destroy(&arena);
   return total;
-}
-
-int64_t ls_model_parameters(const ls_model_config *config) {
-  return count_parameters(config, false);
-}
-
-int64_t ls_model_expert_parameters(const ls_model_config *config) {
-  return config->experts ? count_parameters(config, true) : 0;
 }

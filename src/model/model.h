@@ -315,9 +315,6 @@ int64_t ls_model_expert_width(const ls_model_config *config);
 /* Numbers in all parameters, a shared one counted once. */
 int64_t ls_model_parameters(const ls_model_config *config);
 
-/* Of these, how many are in routed experts, which expert parallelism shares out. */
-int64_t ls_model_expert_parameters(const ls_model_config *config);
-
 /* What the product of two adapters is multiplied by: alpha / rank, or alpha / sqrt(rank). */
 double ls_model_lora_scale(const ls_model_config *config);
 

@@ -105,7 +105,7 @@ static bool can_share_tokens(const ls_plan_problem *problem, const ls_layout *la
          should_cut(problem, layout) && can_share_experts(problem, layout);
 }
 
-/* With cp alone ZeRO shards over its ranks: it takes no more than without. */
+/* ZeRO shards over cp too, at no cost: without it cp is looked at only where zero=0 is held. */
 static bool can_shard(const ls_plan_problem *problem, const ls_layout *layout) {
   if (layout->zero) return ls_layout_state_ranks(layout) > 1;
   return ls_layout_shards(layout) == 1 && (layout->cp == 1 || problem->held.zero);
@@ -245,7 +245,7 @@ static void add_data(const ls_plan_problem *problem, ls_layout layout, int data,
   }
 }
 
-/* Ranks that share a sequence, and so all else that a rank of the data axes has. */
+/* Ranks of cp, which divide each sequence; the data axes have what they leave. */
 static void add_context(const ls_plan_problem *problem, ls_layout layout, int rest,
                         ls_plan_candidates *to) {
   for (int cp = 1; cp <= rest; cp++) {

@@ -43,7 +43,7 @@ static int *count_trained(ls_arena *arena, const ls_graph *graph) {
   return trained;
 }
 
-/* Whether what the training freezes by name is as much of every layer. */
+/* Whether train.freeze leaves as many parameters of every layer trained. */
 static bool freezes_alike(const ls_training *training, ls_graph *graph) {
   ls_arena *scratch = ls_arena_create();
   const int *before = count_trained(scratch, graph);
