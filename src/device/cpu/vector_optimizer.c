@@ -52,28 +52,44 @@ static ls_status kernel_squared_norm(const ls_kernel_args *args, ls_error *error
   return LS_OK;
 }
 
-/* What a step of AdamW multiplies by, worked out once in double. */
-typedef struct adamw {
+/* What an update multiplies by, worked out once in double. */
+typedef struct update_rates {
   float factor, keep, beta1, one_minus_beta1, beta2, one_minus_beta2, rate, deviation, epsilon;
-} adamw;
+  float decay, own, share, rest; /* of schedule-free AdamW */
+} update_rates;
 
-static adamw adamw_prepare(const ls_kernel_args *args) {
+/* `states` are the moments and the like, in the order of the op's outputs. */
+typedef void piece_update(const update_rates *rates, const float *gradient, float *master,
+                          float *const *states, int64_t count);
+
+#define MOST_STATES 2
+
+/* An update of flat parameters; `piece` does it to up to LS_PIECE of them. */
+typedef struct update {
+  const ls_kernel_args *args;
+  update_rates rates;
+  piece_update *piece;
+  int states;
+} update;
+
+static update_rates rates_of(const ls_kernel_args *args) {
   const ls_attributes *a = args->attributes;
   const double rate = learning_rate(args), step = cell(&args->in[2]);
-  return (adamw){.factor = (float)cell(&args->in[3]),
-                 .keep = (float)(1 - rate * a->weight_decay),
-                 .beta1 = (float)a->beta1,
-                 .one_minus_beta1 = (float)(1 - a->beta1),
-                 .beta2 = (float)a->beta2,
-                 .one_minus_beta2 = (float)(1 - a->beta2),
-                 .rate = (float)(rate / (1 - pow(a->beta1, step))),
-                 .deviation = (float)(1 / sqrt(1 - pow(a->beta2, step))),
-                 .epsilon = (float)a->epsilon};
+  return (update_rates){.factor = (float)cell(&args->in[3]),
+                        .keep = (float)(1 - rate * a->weight_decay),
+                        .beta1 = (float)a->beta1,
+                        .one_minus_beta1 = (float)(1 - a->beta1),
+                        .beta2 = (float)a->beta2,
+                        .one_minus_beta2 = (float)(1 - a->beta2),
+                        .rate = (float)rate,
+                        .deviation = (float)(1 / sqrt(1 - pow(a->beta2, step))),
+                        .epsilon = (float)a->epsilon};
 }
 
-static void adamw_piece(const adamw *a, const float *gradient, float *master, float *first,
-                        float *second, int64_t count) {
-  const adamw s = *a;
+static void adamw_piece(const update_rates *rates, const float *gradient, float *master,
+                        float *const *states, int64_t count) {
+  const update_rates s = *rates;
+  float *first = states[0], *second = states[1];
 #pragma omp simd
   for (int64_t i = 0; i < count; i++) {
     const float g = gradient[i] * s.factor;
@@ -85,99 +101,10 @@ static void adamw_piece(const adamw *a, const float *gradient, float *master, fl
   }
 }
 
-/* Shares the pieces of the master parameters. A factor of 0 says that the gradients are not finite:
- * then nothing is updated. */
-static ls_status share_pieces(const ls_kernel_args *args, ls_host_turns turns) {
-  if (cell(&args->in[3]) == 0) return LS_OK;
-  const ls_view *master = &args->out[0];
-  const int parts = ls_cpu_parts(args->queue->facts, view_rows(master) * view_columns(master));
-  ls_host_split(args->queue->facts->threads, parts, view_rows(master) * view_pieces(master), turns,
-                args);
-  return LS_OK;
-}
-
-static void adamw_turns(const void *work, int part, int64_t begin, int64_t end) {
-  (void)part;
-  const ls_kernel_args *args = work;
-  const adamw prepared = adamw_prepare(args);
-  const ls_view *master = &args->out[0], *first = &args->out[1], *second = &args->out[2];
-  const int64_t columns = view_columns(master), pieces = view_pieces(master);
-  for (int64_t i = begin; i < end; i++) {
-    float buffer[LS_PIECE];
-    const int64_t row = i / pieces, at = i % pieces * LS_PIECE;
-    const int64_t count = least(LS_PIECE, columns - at);
-    const float *gradient = piece_load(&args->in[0], row, at, count, buffer);
-    adamw_piece(&prepared, gradient, view_at(master, row, at), view_at(first, row, at),
-                view_at(second, row, at), count);
-  }
-}
-
-static ls_status kernel_adamw(const ls_kernel_args *args, ls_error *error) {
-  (void)error;
-  return share_pieces(args, adamw_turns);
-}
-
-/* A copy of a piece for the update to work on. */
-static float *piece_copy(const ls_view *view, int64_t row, int64_t at, int64_t count,
-                         float *buffer) {
-  return memcpy(buffer, view_at(view, row, at), (size_t)count * sizeof(float));
-}
-
-static void adamw_ahead_turns(const void *work, int part, int64_t begin, int64_t end) {
-  (void)part;
-  const ls_kernel_args *args = work;
-  const adamw prepared = adamw_prepare(args);
-  const ls_view *weights = &args->out[0];
-  const int64_t columns = view_columns(weights), pieces = view_pieces(weights);
-  for (int64_t i = begin; i < end; i++) {
-    float buffer[LS_PIECE], made[LS_PIECE], first[LS_PIECE], second[LS_PIECE];
-    const int64_t row = i / pieces, at = i % pieces * LS_PIECE;
-    const int64_t count = least(LS_PIECE, columns - at);
-    const float *gradient = piece_load(&args->in[0], row, at, count, buffer);
-    float *master = piece_target(weights, row, at, count, false, made);
-    adamw_piece(&prepared, gradient, piece_copy(&args->in[4], row, at, count, master),
-                piece_copy(&args->in[5], row, at, count, first),
-                piece_copy(&args->in[6], row, at, count, second), count);
-    piece_store(weights, row, at, count, false, made);
-  }
-}
-
-static ls_status share_ahead(const ls_kernel_args *args, ls_host_turns turns) {
-  const ls_view *weights = &args->out[0];
-  const int parts = ls_cpu_parts(args->queue->facts, view_rows(weights) * view_columns(weights));
-  ls_host_split(args->queue->facts->threads, parts, view_rows(weights) * view_pieces(weights),
-                turns, args);
-  return LS_OK;
-}
-
-static ls_status kernel_adamw_ahead(const ls_kernel_args *args, ls_error *error) {
-  (void)error;
-  return share_ahead(args, adamw_ahead_turns);
-}
-
-/* What a step with one moment multiplies by. */
-typedef struct moment_rates {
-  float factor, keep, beta1, one_minus_beta1, beta2, one_minus_beta2, rate;
-} moment_rates;
-
-typedef void moment_piece(const moment_rates *rates, const float *gradient, float *master,
-                          float *moment, int64_t count);
-
-static moment_rates moment_prepare(const ls_kernel_args *args) {
-  const ls_attributes *a = args->attributes;
-  const double rate = learning_rate(args);
-  return (moment_rates){.factor = (float)cell(&args->in[3]),
-                        .keep = (float)(1 - rate * a->weight_decay),
-                        .beta1 = (float)a->beta1,
-                        .one_minus_beta1 = (float)(1 - a->beta1),
-                        .beta2 = (float)a->beta2,
-                        .one_minus_beta2 = (float)(1 - a->beta2),
-                        .rate = (float)rate};
-}
-
-static void sgd_piece(const moment_rates *rates, const float *gradient, float *master,
-                      float *velocity, int64_t count) {
-  const moment_rates s = *rates;
+static void sgd_piece(const update_rates *rates, const float *gradient, float *master,
+                      float *const *states, int64_t count) {
+  const update_rates s = *rates;
+  float *velocity = states[0];
 #pragma omp simd
   for (int64_t i = 0; i < count; i++) {
     const float v = s.beta1 * velocity[i] + gradient[i] * s.factor;
@@ -186,9 +113,10 @@ static void sgd_piece(const moment_rates *rates, const float *gradient, float *m
   }
 }
 
-static void lion_piece(const moment_rates *rates, const float *gradient, float *master,
-                       float *momentum, int64_t count) {
-  const moment_rates s = *rates;
+static void lion_piece(const update_rates *rates, const float *gradient, float *master,
+                       float *const *states, int64_t count) {
+  const update_rates s = *rates;
+  float *momentum = states[0];
 #pragma omp simd
   for (int64_t i = 0; i < count; i++) {
     const float g = gradient[i] * s.factor;
@@ -199,108 +127,10 @@ static void lion_piece(const moment_rates *rates, const float *gradient, float *
   }
 }
 
-static void moment_turns(const ls_kernel_args *args, moment_piece *piece, int64_t begin,
-                         int64_t end) {
-  const moment_rates prepared = moment_prepare(args);
-  const ls_view *master = &args->out[0], *moment = &args->out[1];
-  const int64_t columns = view_columns(master), pieces = view_pieces(master);
-  for (int64_t i = begin; i < end; i++) {
-    float buffer[LS_PIECE];
-    const int64_t row = i / pieces, at = i % pieces * LS_PIECE;
-    const int64_t count = least(LS_PIECE, columns - at);
-    const float *gradient = piece_load(&args->in[0], row, at, count, buffer);
-    piece(&prepared, gradient, view_at(master, row, at), view_at(moment, row, at), count);
-  }
-}
-
-static void moment_ahead_turns(const ls_kernel_args *args, moment_piece *piece, int64_t begin,
-                               int64_t end) {
-  const moment_rates prepared = moment_prepare(args);
-  const ls_view *weights = &args->out[0];
-  const int64_t columns = view_columns(weights), pieces = view_pieces(weights);
-  for (int64_t i = begin; i < end; i++) {
-    float buffer[LS_PIECE], made[LS_PIECE], moment[LS_PIECE];
-    const int64_t row = i / pieces, at = i % pieces * LS_PIECE;
-    const int64_t count = least(LS_PIECE, columns - at);
-    const float *gradient = piece_load(&args->in[0], row, at, count, buffer);
-    float *master = piece_target(weights, row, at, count, false, made);
-    piece(&prepared, gradient, piece_copy(&args->in[4], row, at, count, master),
-          piece_copy(&args->in[5], row, at, count, moment), count);
-    piece_store(weights, row, at, count, false, made);
-  }
-}
-
-static void sgd_turns(const void *work, int part, int64_t begin, int64_t end) {
-  (void)part;
-  moment_turns(work, sgd_piece, begin, end);
-}
-
-static void sgd_ahead_turns(const void *work, int part, int64_t begin, int64_t end) {
-  (void)part;
-  moment_ahead_turns(work, sgd_piece, begin, end);
-}
-
-static ls_status kernel_sgd(const ls_kernel_args *args, ls_error *error) {
-  (void)error;
-  return share_pieces(args, sgd_turns);
-}
-
-static ls_status kernel_sgd_ahead(const ls_kernel_args *args, ls_error *error) {
-  (void)error;
-  return share_ahead(args, sgd_ahead_turns);
-}
-
-static void lion_turns(const void *work, int part, int64_t begin, int64_t end) {
-  (void)part;
-  moment_turns(work, lion_piece, begin, end);
-}
-
-static void lion_ahead_turns(const void *work, int part, int64_t begin, int64_t end) {
-  (void)part;
-  moment_ahead_turns(work, lion_piece, begin, end);
-}
-
-static ls_status kernel_lion(const ls_kernel_args *args, ls_error *error) {
-  (void)error;
-  return share_pieces(args, lion_turns);
-}
-
-static ls_status kernel_lion_ahead(const ls_kernel_args *args, ls_error *error) {
-  (void)error;
-  return share_ahead(args, lion_ahead_turns);
-}
-
-/* What a step of schedule-free AdamW multiplies by. */
-typedef struct schedulefree {
-  float factor, beta2, one_minus_beta2, rate, deviation, epsilon, decay, own, share, rest;
-} schedulefree;
-
-/* How much of the mean this step's fast weights are, as the reference has it. */
-static double share_of_mean(double warmup, double step) {
-  if (step <= warmup) return 6 * step / ((step + 1) * (2 * step + 1));
-  const double before = warmup > 0 ? (warmup + 1) * (2 * warmup + 1) / (6 * warmup) : 0;
-  return 1 / (before + step - warmup);
-}
-
-static schedulefree schedulefree_prepare(const ls_kernel_args *args) {
-  const ls_attributes *a = args->attributes;
-  const double rate = learning_rate(args), step = cell(&args->in[2]);
-  const double share = share_of_mean(a->warmup, step);
-  return (schedulefree){.factor = (float)cell(&args->in[3]),
-                        .beta2 = (float)a->beta2,
-                        .one_minus_beta2 = (float)(1 - a->beta2),
-                        .rate = (float)rate,
-                        .deviation = (float)(1 / sqrt(1 - pow(a->beta2, step))),
-                        .epsilon = (float)a->epsilon,
-                        .decay = (float)(rate * a->weight_decay),
-                        .own = (float)(1 - a->beta1),
-                        .share = (float)share,
-                        .rest = (float)(1 - share)};
-}
-
-static void schedulefree_piece(const schedulefree *by, const float *gradient, float *master,
-                               float *offset, float *second, int64_t count) {
-  const schedulefree s = *by;
+static void schedulefree_piece(const update_rates *rates, const float *gradient, float *master,
+                               float *const *states, int64_t count) {
+  const update_rates s = *rates;
+  float *offset = states[0], *second = states[1];
 #pragma omp simd
   for (int64_t i = 0; i < count; i++) {
     const float g = gradient[i] * s.factor;
@@ -314,25 +144,134 @@ static void schedulefree_piece(const schedulefree *by, const float *gradient, fl
   }
 }
 
-static void schedulefree_turns(const void *work, int part, int64_t begin, int64_t end) {
+/* How much of the mean this step's fast weights are, as the reference has it. */
+static double share_of_mean(double warmup, double step) {
+  if (step <= warmup) return 6 * step / ((step + 1) * (2 * step + 1));
+  const double before = warmup > 0 ? (warmup + 1) * (2 * warmup + 1) / (6 * warmup) : 0;
+  return 1 / (before + step - warmup);
+}
+
+static update update_of(ls_op_kind kind, const ls_kernel_args *args) {
+  const ls_attributes *a = args->attributes;
+  const double rate = learning_rate(args), step = cell(&args->in[2]);
+  update u = {.args = args, .rates = rates_of(args), .states = 1};
+  switch (kind) {
+    case LS_OP_SGD: u.piece = sgd_piece; break;
+    case LS_OP_LION: u.piece = lion_piece; break;
+    case LS_OP_SCHEDULEFREE: {
+      const double share = share_of_mean(a->warmup, step);
+      u.piece = schedulefree_piece;
+      u.states = 2;
+      u.rates.decay = (float)(rate * a->weight_decay);
+      u.rates.own = (float)(1 - a->beta1);
+      u.rates.share = (float)share;
+      u.rates.rest = (float)(1 - share);
+      break;
+    }
+    default:
+      u.piece = adamw_piece;
+      u.states = 2;
+      u.rates.rate = (float)(rate / (1 - pow(a->beta1, step)));
+  }
+  return u;
+}
+
+/* Updates the master parameters and states where they lie. */
+static void update_turns(const void *work, int part, int64_t begin, int64_t end) {
   (void)part;
-  const ls_kernel_args *args = work;
-  const schedulefree prepared = schedulefree_prepare(args);
-  const ls_view *master = &args->out[0], *offset = &args->out[1], *second = &args->out[2];
+  const update *u = work;
+  const ls_kernel_args *args = u->args;
+  const ls_view *master = &args->out[0];
   const int64_t columns = view_columns(master), pieces = view_pieces(master);
   for (int64_t i = begin; i < end; i++) {
-    float buffer[LS_PIECE];
+    float buffer[LS_PIECE], *states[MOST_STATES];
     const int64_t row = i / pieces, at = i % pieces * LS_PIECE;
     const int64_t count = least(LS_PIECE, columns - at);
     const float *gradient = piece_load(&args->in[0], row, at, count, buffer);
-    schedulefree_piece(&prepared, gradient, view_at(master, row, at), view_at(offset, row, at),
-                       view_at(second, row, at), count);
+    for (int s = 0; s < u->states; s++) states[s] = view_at(&args->out[1 + s], row, at);
+    u->piece(&u->rates, gradient, view_at(master, row, at), states, count);
   }
+}
+
+/* A copy of a piece for the update to work on. */
+static float *piece_copy(const ls_view *view, int64_t row, int64_t at, int64_t count,
+                         float *buffer) {
+  return memcpy(buffer, view_at(view, row, at), (size_t)count * sizeof(float));
+}
+
+/* Writes the weights that the update would make; master parameters and states stay. */
+static void ahead_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const update *u = work;
+  const ls_kernel_args *args = u->args;
+  const ls_view *weights = &args->out[0];
+  const int64_t columns = view_columns(weights), pieces = view_pieces(weights);
+  for (int64_t i = begin; i < end; i++) {
+    float buffer[LS_PIECE], made[LS_PIECE], copies[MOST_STATES][LS_PIECE], *states[MOST_STATES];
+    const int64_t row = i / pieces, at = i % pieces * LS_PIECE;
+    const int64_t count = least(LS_PIECE, columns - at);
+    const float *gradient = piece_load(&args->in[0], row, at, count, buffer);
+    float *master = piece_target(weights, row, at, count, false, made);
+    for (int s = 0; s < u->states; s++)
+      states[s] = piece_copy(&args->in[5 + s], row, at, count, copies[s]);
+    u->piece(&u->rates, gradient, piece_copy(&args->in[4], row, at, count, master), states, count);
+    piece_store(weights, row, at, count, false, made);
+  }
+}
+
+static void share_pieces(const ls_kernel_args *args, ls_host_turns turns, const void *work) {
+  const ls_view *flat = &args->out[0];
+  const int parts = ls_cpu_parts(args->queue->facts, view_rows(flat) * view_columns(flat));
+  ls_host_split(args->queue->facts->threads, parts, view_rows(flat) * view_pieces(flat), turns,
+                work);
+}
+
+/* A factor of 0 says that the gradients are not finite: then nothing is updated. */
+static ls_status update_run(ls_op_kind kind, const ls_kernel_args *args) {
+  const update u = update_of(kind, args);
+  if (cell(&args->in[3]) != 0) share_pieces(args, update_turns, &u);
+  return LS_OK;
+}
+
+static ls_status ahead_run(ls_op_kind kind, const ls_kernel_args *args) {
+  const update u = update_of(kind, args);
+  share_pieces(args, ahead_turns, &u);
+  return LS_OK;
+}
+
+static ls_status kernel_adamw(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return update_run(LS_OP_ADAMW, args);
+}
+
+static ls_status kernel_adamw_ahead(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return ahead_run(LS_OP_ADAMW, args);
+}
+
+static ls_status kernel_sgd(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return update_run(LS_OP_SGD, args);
+}
+
+static ls_status kernel_sgd_ahead(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return ahead_run(LS_OP_SGD, args);
+}
+
+static ls_status kernel_lion(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return update_run(LS_OP_LION, args);
+}
+
+static ls_status kernel_lion_ahead(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return ahead_run(LS_OP_LION, args);
 }
 
 static ls_status kernel_schedulefree(const ls_kernel_args *args, ls_error *error) {
   (void)error;
-  return share_pieces(args, schedulefree_turns);
+  return update_run(LS_OP_SCHEDULEFREE, args);
 }
 
 static void point_turns(const void *work, int part, int64_t begin, int64_t end) {
@@ -356,7 +295,8 @@ static void point_turns(const void *work, int part, int64_t begin, int64_t end) 
 
 static ls_status kernel_point(const ls_kernel_args *args, ls_error *error) {
   (void)error;
-  return share_ahead(args, point_turns);
+  share_pieces(args, point_turns, args);
+  return LS_OK;
 }
 
 void LS_VECTOR(ls_fill_optimizer)(ls_kernel_table *table) {
