@@ -189,7 +189,7 @@ static ls_status draft(ls_arena *arena, const ls_words *words, void *flags, ls_e
   drafter *self = flags;
   const char **keys = LS_NEW_ARRAY(arena, const char *, words->key_count + 1);
   int key_count;
-  bool keeps;
+  bool keeps = false;
   self->arena = arena;
   LS_TRY(take_words(self, words, keys, &key_count, error));
   if (!ls_command_is_first()) return LS_OK;
