@@ -7,10 +7,15 @@
 #include "session/rounds.h"
 #include "session/session.h"
 
-/* A square matrix product large enough to reach the machine's rate, small enough to be quick. */
-enum { SIDE = 768, FAST_SIDE = 4096, MOST_CALLS = 1000 };
-static const double measured_s = 0.08,
-                    fast = 5e12; /* products by the second: more than a CPU does */
+enum { MOST_CALLS = 1000 };
+
+/* A square matrix product large enough to reach the device's rate, small enough to be quick: small
+ * ones do not fill a GPU, and large ones would take minutes of what only stands in for one. */
+static const struct product_size {
+  int64_t side;
+  double seconds; /* that it is repeated for */
+  double enough;  /* flops by the second from which the next one is measured as well */
+} sizes[] = {{192, 0.005, 5e9}, {768, 0.08, 5e12 /* no CPU */}, {4096, 0.08, INFINITY}};
 
 static int by_size(const void *a, const void *b) {
   const double left = *(const double *)a, right = *(const double *)b;
@@ -23,7 +28,7 @@ static ls_view square(char *data, ls_dtype dtype, int64_t side) {
 }
 
 static ls_status time_products(const ls_device *device, const ls_kernel_args *args,
-                               ls_products *made, ls_error *error) {
+                               double measured_s, ls_products *made, ls_error *error) {
   const ls_kernel linear = device->kernels[LS_TIER_DEVICE].kernel[LS_OP_LINEAR];
   LS_TRY(linear(args, error)); /* makes the primitive */
   LS_TRY(device->wait(args->queue, error));
@@ -47,10 +52,11 @@ static ls_status time_products(const ls_device *device, const ls_kernel_args *ar
 }
 
 /* With operands and workspace of its own, so that nothing of it stays with the thread. */
-static ls_status measure_of(const ls_session *session, int64_t side, ls_products *made,
-                            ls_error *error) {
+static ls_status measure_of(const ls_session *session, const struct product_size *of,
+                            ls_products *made, ls_error *error) {
   const ls_device *device = &session->device;
   const ls_dtype dtype = session->layout.compute;
+  const int64_t side = of->side;
   const size_t matrix_bytes = (size_t)(side * side) * ls_dtype_bytes(dtype);
   const ls_attributes attributes = {0};
   ls_kernel_args args = {.attributes = &attributes,
@@ -71,7 +77,7 @@ static ls_status measure_of(const ls_session *session, int64_t side, ls_products
     args.in[1].data = memory + matrix_bytes;
     args.out[0].data = memory + 2 * matrix_bytes;
     args.workspace = memory + 3 * matrix_bytes;
-    status = time_products(device, &args, made, error);
+    status = time_products(device, &args, of->seconds, made, error);
   } else {
     status = ls_fail(error, LS_FAILED, "out of memory for %zu bytes of products", bytes);
   }
@@ -80,12 +86,11 @@ static ls_status measure_of(const ls_session *session, int64_t side, ls_products
   return status;
 }
 
-/* Small ones do not fill a GPU, and large ones would take minutes of what only stands in for one.
- */
 static ls_status measure(const ls_session *session, ls_products *made, ls_error *error) {
-  LS_TRY(measure_of(session, SIDE, made, error));
-  if (made->best < fast) return LS_OK;
-  return measure_of(session, FAST_SIDE, made, error);
+  const struct product_size *of = sizes;
+  LS_TRY(measure_of(session, of, made, error));
+  while (made->best >= of->enough) LS_TRY(measure_of(session, ++of, made, error));
+  return LS_OK;
 }
 
 ls_session_limits ls_session_limits_of(const ls_session *session, const ls_rates *rates) {
