@@ -67,7 +67,7 @@ typedef struct made {
 /* The usual mesh, whose tensor axis cuts tokens and no parameter. */
 static void compile(ls_arena *arena, const strategy *of, made *into) {
   into->config = ls_test_shape_config(arena, of->shape);
-  into->layout = ls_layout_default();
+  into->layout = ls_test_layout_default();
   into->layout.tp = of->ranks;
   into->layout.dp_shard = of->shards;
   into->layout.zero = of->zero;
@@ -132,7 +132,7 @@ static double train(ls_arena *arena, const made *of, bool saved, const alteratio
                               .learning_rate = 0.01,
                               .saved = saved,
                               .steps = STEPS};
-  ls_layout one = ls_layout_default();
+  ls_layout one = ls_test_layout_default();
   one.compute = LS_F64;
   ls_trajectory reference, found;
   ls_error error = {0};

@@ -82,7 +82,7 @@ static void set_up(bench *with, int64_t sequences) {
   *with = (bench){.arena = ls_arena_create(), .sequences = sequences};
   for (int m = 0; m < LS_TEST_SHAPES; m++) {
     ls_error error = {0};
-    ls_layout one = ls_layout_default();
+    ls_layout one = ls_test_layout_default();
     one.compute = LS_F64;
     with->configs[m] = ls_test_shape_config(with->arena, &ls_test_shapes[m]);
     const ls_experiment experiment = experiment_of(with, m);

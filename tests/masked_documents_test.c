@@ -140,7 +140,7 @@ static const ls_graph *run_step(ls_arena *arena, const ls_model_config *config, 
   ls_program *made;
   assert_int_equal(ls_model_build(arena, config, &options, &graph, &error), LS_OK);
   ls_graph_backward(graph);
-  const ls_layout layout = ls_layout_default();
+  const ls_layout layout = ls_test_layout_default();
   if (ls_program_compile(graph, &layout, LS_PROGRAM_STEP, &made, &error) != LS_OK)
     fail_msg("%s", error.text);
   *program = made;
@@ -228,7 +228,7 @@ static const struct subject {
 enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 
 static ls_layout layout_of(const struct subject *about) {
-  ls_layout layout = ls_layout_default();
+  ls_layout layout = ls_test_layout_default();
   layout.pp = about->pp;
   layout.dp_replicate = about->dp_replicate;
   layout.dp_shard = about->dp_shard;
@@ -258,7 +258,7 @@ static void every_layout_equals_one_device(void **state) {
                                 .saved = true,
                                 .learning_rate = 0.01,
                                 .steps = 3};
-    ls_layout one = ls_layout_default();
+    ls_layout one = ls_test_layout_default();
     one.compute = LS_F64;
     const ls_layout layout = layout_of(&subjects[s]);
     ls_trajectory reference, stream, found;

@@ -98,7 +98,7 @@ static void weights_take_no_state(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
   ls_model_config config = adapted(arena, 1);
-  const ls_layout layout = ls_layout_default();
+  const ls_layout layout = ls_test_layout_default();
   int64_t parts[2][LS_CATEGORY_COUNT], of_adapters = 0;
   for (int with = 0; with < 2; with++) {
     if (!with) config.lora_rank = config.lora_targets = 0;

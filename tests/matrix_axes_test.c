@@ -164,7 +164,7 @@ static void test_reasons_name_the_axes(void **state) {
   const ls_model_config config = ls_test_shape_config(arena, &ls_test_shapes[1]);
   const ls_experiment experiment = {
       .config = &config, .sequences = LS_TEST_SEQUENCES, .sequence = LS_TEST_SEQUENCE};
-  ls_layout layout = ls_layout_default();
+  ls_layout layout = ls_test_layout_default();
   layout.dp_replicate = layout.dp_shard = 4;
   ls_mesh usual;
   ls_error error = {0};

@@ -126,7 +126,7 @@ static balance_run *open_case(ls_arena *arena, int which) {
 /* Loads of parts of a step are those of one device with as many microbatches. */
 static void train_one_device(ls_arena *arena, const balance_run *of, ls_trajectory *reference) {
   const ls_balance *balance = &of->config.balance;
-  ls_layout one = ls_layout_default();
+  ls_layout one = ls_test_layout_default();
   ls_error error = {0};
   one.compute = LS_F64;
   if (balance->form != LS_BALANCE_SEQUENCE && balance->aux > 0)
@@ -156,7 +156,7 @@ static void test_each_part_counts(void **state) {
   for (int part = 0; part < 4; part++) {
     ls_arena *arena = ls_arena_create();
     balance_run *of = open_case(arena, part == 3 ? CASES - 1 : 3);
-    ls_layout one = ls_layout_default();
+    ls_layout one = ls_test_layout_default();
     one.compute = LS_F64;
     ls_trajectory with, without;
     ls_error error = {0};

@@ -545,7 +545,7 @@ static void what_does_not_divide_is_refused(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
   const ls_model_config config = ls_test_shape_config(arena, &shapes[0]);
-  ls_layout layout = ls_layout_default();
+  ls_layout layout = ls_test_layout_default();
   layout.cp = 5;
   const ls_build_options options = {.tokens = SEQUENCE, .sequence = SEQUENCE, .places = true};
   ls_graph *graph;

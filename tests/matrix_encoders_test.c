@@ -57,7 +57,7 @@ static void test_layouts_equal_one_device(void **state) {
 
 static ls_layout layout_of(int which) {
   static const char *const schedules[] = {"1f1b", "zbh1", "gpipe"};
-  ls_layout layout = ls_layout_default();
+  ls_layout layout = ls_test_layout_default();
   layout.compute = LS_F64;
   layout.pp = 2;
   layout.schedule = schedules[which % 3];
@@ -160,7 +160,7 @@ static void test_wrong_models_are_rejected(void **state) {
   ls_arena *arena = ls_arena_create();
   const ls_model_config config = ls_test_shape_config(arena, &shapes[ROBERTA]);
   ls_experiment experiment = experiment_of(&config);
-  ls_layout layout = ls_layout_default();
+  ls_layout layout = ls_test_layout_default();
   layout.cp = layout.tp = 2;
   experiment.documents = true;
   ls_test_refute_models(&experiment, &layout, wrong, sizeof wrong / sizeof *wrong);

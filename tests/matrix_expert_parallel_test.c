@@ -474,7 +474,7 @@ static void test_what_does_not_divide_is_refused(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
   const ls_model_config config = ls_test_shape_config(arena, &shapes[QWEN]);
-  ls_layout layout = ls_layout_default();
+  ls_layout layout = ls_test_layout_default();
   layout.dp_shard = 8;
   ls_graph *graph = ls_test_model(arena, &config, &layout, SEQUENCES, SEQUENCE);
   layout.ep = 8;

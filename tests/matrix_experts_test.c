@@ -171,7 +171,7 @@ static void test_saved_experts(void **state) {
   for (int f = 0; f < 4; f++) {
     ls_arena *arena = ls_arena_create();
     const ls_model_config config = ls_test_shape_config(arena, &shapes[MIXTRAL]);
-    ls_layout layout = ls_layout_default();
+    ls_layout layout = ls_test_layout_default();
     layout.dp_shard = layout.tp = 2;
     const ls_experiment experiment = experiment_of(&config);
     const ls_test_step step = ls_test_compile(arena, &experiment, &layout);

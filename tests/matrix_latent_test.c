@@ -186,7 +186,7 @@ static void test_wrong_models_are_rejected(void **state) {
   ls_arena *arena = ls_arena_create();
   const ls_model_config config = ls_test_shape_config(arena, &shapes[V3]);
   const ls_experiment experiment = experiment_of(&config);
-  ls_layout layout = ls_layout_default();
+  ls_layout layout = ls_test_layout_default();
   for (layout.tp = 1; layout.tp <= 3; layout.tp++)
     ls_test_refute_models(&experiment, &layout, wrong, sizeof wrong / sizeof *wrong);
   ls_arena_destroy(&arena);
@@ -214,7 +214,7 @@ static void test_unsummed_gradients_are_rejected(void **state) {
   ls_arena *arena = ls_arena_create();
   const ls_model_config config = ls_test_shape_config(arena, &shapes[V3]);
   const ls_experiment experiment = experiment_of(&config);
-  ls_layout layout = ls_layout_default();
+  ls_layout layout = ls_test_layout_default();
   layout.tp = 2;
   ls_test_refute(&experiment, &layout, &fault, 1);
   ls_arena_destroy(&arena);
@@ -226,7 +226,7 @@ static void test_saved_tensors(void **state) {
   for (int fault = 0; fault < 2; fault++) {
     ls_arena *arena = ls_arena_create();
     const ls_model_config config = ls_test_shape_config(arena, &shapes[V3]);
-    ls_layout layout = ls_layout_default();
+    ls_layout layout = ls_test_layout_default();
     ls_saved_tensors all;
     ls_saving_report report;
     ls_error error = {0};

@@ -274,7 +274,7 @@ static void give_own_schedule(ls_arena *arena, ls_layout *layout) {
 }
 
 static ls_layout layout_of(ls_arena *arena, const ls_pairs_case *chosen) {
-  ls_layout layout = ls_layout_default();
+  ls_layout layout = ls_test_layout_default();
   layout.compute = LS_F64;
   layout.optimizer.clip = 0;
   for (int f = 0; f < FACTORS; f++)
@@ -401,7 +401,7 @@ static const ls_trajectory *reference_of(bench *with, const ls_pairs_case *chose
   ls_trajectory *reference = &with->references[shape][optimizer][clip][freeze];
   if (with->made[shape][optimizer][clip][freeze]) return reference;
   with->made[shape][optimizer][clip][freeze] = true;
-  ls_layout one = ls_layout_default();
+  ls_layout one = ls_test_layout_default();
   one.compute = LS_F64;
   set_optimizer(&one, optimizer);
   set_clip(&one, clip);

@@ -48,7 +48,7 @@ static ls_status run(ls_arena *arena, const layout_case *about, int shape, doubl
                                     .fast_kernels = about->compute == LS_BF16,
                                     .saved = true,
                                     .deadline_s = 120};
-  ls_layout layout = ls_layout_default();
+  ls_layout layout = ls_test_layout_default();
   layout.compute = about->compute;
   layout.pp = about->pp;
   layout.dp_replicate = about->dp_replicate;

@@ -108,7 +108,7 @@ static void memory_has_blocks_alone(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
   ls_model_config config = quantised(arena, 0);
-  const ls_layout layout = ls_layout_default();
+  const ls_layout layout = ls_test_layout_default();
   int64_t parts[2][LS_CATEGORY_COUNT], blocks = 0;
   for (int with = 0; with < 2; with++) {
     config.blocks = with ? LS_BLOCKS_NF4 : LS_COMPUTE;
@@ -165,7 +165,7 @@ static void damaged_programs_are_refuted(void **state) {
     for (int c = 0; c < 2; c++) {
       ls_arena *arena = ls_arena_create();
       const ls_model_config config = quantised(arena, 0);
-      ls_layout layout = ls_layout_default();
+      ls_layout layout = ls_test_layout_default();
       if (c) layout.dp_shard = 2;
       const ls_experiment experiment = experiment_of(&config);
       const ls_test_step step = ls_test_compile(arena, &experiment, &layout);

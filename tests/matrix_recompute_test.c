@@ -111,7 +111,7 @@ static void test_less_is_kept_for_the_work_that_was_said(void **state) {
   int64_t before = INT64_MAX;
   double work = -1;
   for (int kind = -1; kind < 2; kind++) { /* nothing, then norms and activations, then all */
-    ls_layout layout = ls_layout_default();
+    ls_layout layout = ls_test_layout_default();
     if (kind >= 0) layout.recompute = kinds[1 - kind];
     ls_program *program;
     assert_int_equal(ls_program_compile(graph, &layout, LS_PROGRAM_STEP, &program, &error), LS_OK);

@@ -33,7 +33,7 @@ static ls_status run(ls_arena *arena, int shape, int mesh, const char *schedule,
                                     .seed = 5,
                                     .steps = 3,
                                     .deadline_s = 120};
-  ls_layout layout = ls_layout_default();
+  ls_layout layout = ls_test_layout_default();
   layout.compute = LS_F64;
   layout.pp = meshes[mesh][0];
   layout.dp_shard = meshes[mesh][1];

@@ -10,7 +10,7 @@
 static const double usual_tolerance = 1e-10;
 
 ls_layout ls_test_layout_of(const ls_layout *row) {
-  const ls_layout usual = ls_layout_default();
+  const ls_layout usual = ls_test_layout_default();
   ls_layout layout = *row;
   for (int axis = 0; axis < LS_LAYOUT_AXES; axis++)
     if (!ls_layout_size(row, axis)) ls_layout_set_size(&layout, axis, 1);
@@ -73,7 +73,7 @@ static void prove_evaluation(proof *self) {
 void ls_test_one_device(ls_arena *arena, const ls_experiment *experiment, const char *name,
                         ls_trajectory *reference) {
   ls_experiment plain = *experiment;
-  ls_layout one = ls_layout_default();
+  ls_layout one = ls_test_layout_default();
   ls_error error = {0};
   plain.alter = NULL;
   plain.saved = plain.fast_kernels = false;

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "support/layouts.h"
+
 enum { GPT2 = 0, LLAMA_FREE, LLAMA_TIED };
 
 enum {
@@ -596,7 +598,7 @@ const ls_fault ls_faults[] = {
 const int ls_fault_count = (int)(sizeof ls_faults / sizeof *ls_faults);
 
 ls_layout ls_fault_layout(const ls_fault *fault) {
-  ls_layout layout = ls_layout_default();
+  ls_layout layout = ls_test_layout_default();
   layout.dp_replicate = fault->dp_replicate;
   layout.dp_shard = fault->dp_shard;
   layout.tp = fault->tp;

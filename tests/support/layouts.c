@@ -6,6 +6,12 @@
 #include "schedule/chunks.h"
 #include "verify/equality.h"
 
+ls_layout ls_test_layout_default(void) {
+  ls_layout layout = ls_layout_default();
+  layout.optimizer.epsilon = 1e-6;
+  return layout;
+}
+
 static const int rank_counts[] = {1, 2, 3, 4, 5, 6, 8, 12, 16};
 
 /* ZeRO is about dp_shard, sequence parallelism about tp: without them they change nothing. */
@@ -18,7 +24,7 @@ static void add_mesh(ls_arena *arena, ls_test_layouts *all, int replicate, int s
   for (int zero = 1; zero < LS_DATA_STRATEGY_COUNT; zero++)
     for (int sp = 0; sp < 2; sp++)
       for (int microbatches = 1; microbatches <= 3; microbatches += 2) {
-        ls_layout layout = ls_layout_default();
+        ls_layout layout = ls_test_layout_default();
         layout.dp_replicate = replicate;
         layout.dp_shard = shard;
         layout.tp = tp;
@@ -46,7 +52,7 @@ ls_test_layouts ls_test_layouts_all(ls_arena *arena) {
 
 ls_layout ls_test_pipeline_layout(int which) {
   static const char *const schedules[] = {"1f1b", "gpipe", "zbh1", "interleaved"};
-  ls_layout layout = ls_layout_default();
+  ls_layout layout = ls_test_layout_default();
   layout.compute = LS_F64;
   layout.pp = 2;
   layout.schedule = schedules[which % 4];

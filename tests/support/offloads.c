@@ -1,6 +1,7 @@
 #include "support/offloads.h"
 
 #include "base/random.h"
+#include "support/layouts.h"
 #include "support/shapes.h"
 
 static const char *const schedules[] = {"1f1b", "zbv", "gpipe", "zbh1"};
@@ -15,7 +16,7 @@ int ls_test_offload_shape(int sample) {
 }
 
 ls_layout ls_test_offload_layout(int sample) {
-  ls_layout layout = ls_layout_default();
+  ls_layout layout = ls_test_layout_default();
   const int type = choose(sample, 0, 4);
   layout.compute = types[type];
   layout.zero = choose(sample, 1, LS_DATA_STRATEGY_COUNT);
