@@ -442,12 +442,17 @@ ls_tensor_id ls_graph_router_total(ls_graph *graph, ls_tensor_id loads, ls_tenso
 }
 
 void ls_graph_router_loss(ls_graph *graph, ls_tensor_id logits, ls_tensor_id loads, bool sigmoid,
-                          double scale, double z_scale) {
+                          double scale, double z_scale, ls_tensor_id counts) {
   const bool each = ls_graph_tensor(graph, loads)->precision == LS_ACCUMULATE;
   const ls_attributes attributes = {.sigmoid = sigmoid, .scale = scale, .z_scale = z_scale};
   *LS_APPEND(graph->arena, &graph->losses) =
       first_output(graph, each ? LS_OP_ROUTER_LOSS_EACH : LS_OP_ROUTER_LOSS, &attributes,
-                   (ls_tensor_id[]){logits, graph->labels, loads}, NULL);
+                   (ls_tensor_id[]){logits, graph->labels, loads, counts}, NULL);
+}
+
+ls_tensor_id ls_graph_pair_shares(ls_graph *graph) {
+  return first_output(graph, LS_OP_PAIR_SHARES, &(ls_attributes){.sequence = graph->sequence},
+                      (ls_tensor_id[]){graph->labels, graph->positions}, NULL);
 }
 
 ls_tensor_id ls_graph_dispatch(ls_graph *graph, ls_tensor_id x, const ls_routing *routing) {

@@ -284,9 +284,13 @@ ls_tensor_id ls_graph_router_loads(ls_graph *graph, ls_tensor_id logits, const l
 ls_tensor_id ls_graph_router_total(ls_graph *graph, ls_tensor_id loads, ls_tensor_id before);
 /* Adds to the loss `scale` times the sum over tokens with a label of the part of the loads that
  * their probabilities' experts have, and `z_scale` times the sum of squares of the logits'
- * log-sum-exp. Loads are finished, or those of each sequence. */
+ * log-sum-exp. Loads are finished, or those of each sequence. `counts`, with these: how often each
+ * token counts, as ls_graph_pair_shares has it; -1: once. */
 void ls_graph_router_loss(ls_graph *graph, ls_tensor_id logits, ls_tensor_id loads, bool sigmoid,
-                          double scale, double z_scale);
+                          double scale, double z_scale, ls_tensor_id counts);
+/* By token, of pairs of answers: what makes a sum over tokens one over pairs, see
+ * LS_OP_PAIR_SHARES. */
+ls_tensor_id ls_graph_pair_shares(ls_graph *graph);
 
 /* The routing without what is above the capacity of experts: each takes `slots` rows of a sequence,
  * those of the first places. What is dropped are rows behind all others, of no expert, that weigh

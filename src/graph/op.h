@@ -105,6 +105,7 @@ enum {
   X(DISTILL_LOSS, "distill_loss")                 \
   X(PAIR_LOSS, "pair_loss")                       \
   X(PAIR_REWARDS, "pair_rewards")                 \
+  X(PAIR_SHARES, "pair_shares")                   \
   /* backward */                                  \
   X(EMBEDDING_DW, "embedding_dw")                 \
   X(LINEAR_DX, "linear_dx")                       \

@@ -37,7 +37,9 @@ static void balance(ls_builder *builder, ls_tensor_id logits, const ls_choice *c
   }
   if (!each) loads = ls_graph_router_total(graph, loads, (ls_tensor_id){-1});
   const double scale = of->aux * (double)builder->config->experts;
-  ls_graph_router_loss(graph, logits, loads, choice->sigmoid, scale, of->z);
+  const bool pairs = builder->options->pairs.beta > 0;
+  ls_graph_router_loss(graph, logits, loads, choice->sigmoid, scale, of->z,
+                       pairs ? ls_graph_pair_shares(graph) : (ls_tensor_id){-1});
 }
 
 /* transformers' load_balancing_loss_func: the rows of all layers are one list. */
@@ -48,7 +50,7 @@ void ls_builder_balance(ls_builder *builder) {
                        (double)config->experts_per_token / (double)layers;
   for (int l = 0; l < layers; l++)
     ls_graph_router_loss(builder->graph, builder->routers.items[l], builder->loads,
-                         choice_of(builder).sigmoid, scale, config->balance.z);
+                         choice_of(builder).sigmoid, scale, config->balance.z, (ls_tensor_id){-1});
 }
 
 /* Whether rows are sent. A layout whose ranks share out neither is refused where its mesh is made.

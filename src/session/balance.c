@@ -44,7 +44,7 @@ ls_status ls_balance_apply(ls_session *session, ls_error *error) {
   ls_balance *balance = &session->config.balance;
   const bool asks = run->aux_loss > 0 || run->z_loss > 0 || run->bias_rate > 0;
   const ls_run_task task = session->run->task;
-  const bool examples = ls_run_task_prefers(task) || task == LS_RUN_CLASSIFY;
+  const bool prefers = ls_run_task_prefers(task);
   LS_TRY(check_exchange(session, error));
   LS_TRY(check_drop(session, error));
   if (asks && session->config.experts == 0)
@@ -61,13 +61,18 @@ ls_status ls_balance_apply(ls_session *session, ls_error *error) {
   if (balance->bias_rate > 0 && !session->config.router_bias)
     return refuse(session, "experts.bias_rate",
                   "given for a model whose routers have no correction bias; expected 0", error);
-  if (!examples) return LS_OK;
-  if (run->aux_loss > 0 || run->z_loss > 0)
+  if (!prefers && task != LS_RUN_CLASSIFY) return LS_OK;
+  if (!prefers && (run->aux_loss > 0 || run->z_loss > 0))
     return refuse(session, run->aux_loss > 0 ? "experts.aux_loss" : "experts.z_loss",
-                  "found with pairs of answers or texts with a class, whose loss is a mean over "
-                  "these and not over tokens; expected 0",
+                  "found with texts with a class, whose loss is a mean over these and not over "
+                  "tokens; expected 0",
                   error);
-  balance->aux = 0; /* of the model's configuration, as in TRL unless it is asked for */
+  if (run->aux_loss <= 0) balance->aux = 0; /* the configuration's, unless it is asked for */
+  if (balance->aux > 0 && balance->form != LS_BALANCE_SEQUENCE)
+    return refuse(session, "experts.aux_form",
+                  "found with pairs of answers, whose loss is a mean over these: each sequence has "
+                  "its own; expected sequence",
+                  error);
   return LS_OK;
 }
 

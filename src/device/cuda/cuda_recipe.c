@@ -155,6 +155,7 @@ static const ls_device_facts common = {
                       [LS_OP_ROUTER_LOSS_BWD] = true,
                       [LS_OP_ROUTER_LOSS_EACH] = true,
                       [LS_OP_ROUTER_LOSS_EACH_BWD] = true,
+                      [LS_OP_PAIR_SHARES] = true,
                       [LS_OP_DISTILL_SUM] = true,
                       [LS_OP_DISTILL_LOSS] = true,
                       [LS_OP_DISTILL_GRAD] = true,
