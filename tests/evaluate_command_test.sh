@@ -68,6 +68,23 @@ for layout in "mesh.dp_shard=3 train.batch=3 -n 3" "mesh.dp_shard=2 mesh.tp=2 -n
     same "$(value loss | sed -n ${n}p)" "$(sed -n "s/.*\"document\": $n, \"loss\": \([^,]*\),.*/\1/p" each)" "$layout"
   done
 done
+# Rows for experts that find no slot have a batch read again.
+cat >mixture.json <<'END'
+{"model_type": "mixtral", "vocab_size": 256, "hidden_size": 16, "intermediate_size": 12,
+ "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2,
+ "max_position_embeddings": 32, "num_local_experts": 6, "num_experts_per_tok": 2}
+END
+run 0 train keys.yaml model=mixture.json out=mixed train.steps=1
+run 0 evaluate mixed data.text=documents.jsonl data.seq_len=16 --per-document --json
+cp output each
+run 0 evaluate mixed data.text=documents.jsonl data.seq_len=16 --per-document --json \
+  mesh.dp_shard=2 mesh.ep=2 experts.bound=0.01 -n 2
+for n in 1 2 3; do
+  same "$(value loss | sed -n ${n}p)" "$(sed -n "s/.*\"document\": $n, \"loss\": \([^,]*\),.*/\1/p" each)" "no slots"
+done
+run 3 evaluate mixed data.text=documents.jsonl data.seq_len=16 --per-document \
+  mesh.dp_shard=2 mesh.ep=2 experts.bound=0.01 experts.again=0.02 -n 2
+says "batch 1: more rows for the experts of one rank than experts.again has slots for"
 printf '{"text": "seventeen letters"}' >letters.jsonl # as without the flag, where it is one sequence
 run 0 evaluate a data.text=letters.jsonl data.seq_len=16 --json
 letters=$(value loss)
@@ -81,8 +98,6 @@ run 2 evaluate a data.text=documents.jsonl --per-document eval.batches=3
 says "eval.batches: found with --per-document"
 run 2 evaluate a data.text=documents.jsonl --per-document mesh.cp=2 -n 2
 says "mesh.cp: found 2 with --per-document"
-run 2 evaluate a data.text=documents.jsonl --per-document experts.exchange=all_to_all
-says "experts.exchange: found all_to_all with --per-document"
 run 2 evaluate a data.text=documents.jsonl --per-document data.seq_len=1
 says "data.seq_len: found 1 with documents one by one"
 run 2 evaluate a data.text=documents.jsonl --per-document task=dpo

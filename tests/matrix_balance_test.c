@@ -43,6 +43,7 @@ typedef struct balance_case {
   ls_balance balance;
   bool documents;
   const char *freeze;
+  ls_model_pairs pairs;
 } balance_case;
 
 static const balance_case cases[] = {
@@ -74,6 +75,16 @@ static const balance_case cases[] = {
      {MESH(1, 2, 1, 1, 1), PIPE(2, "1f1b"), .zero = 1, .microbatches = 4},
      .balance = {.form = LS_BALANCE_SEQUENCE, .aux = 0.5},
      .freeze = "layers.*.router"},
+    /* of pairs of answers */
+    {MIXTRAL,
+     {MESH(1, 2, 1, 2, 2), .zero = 3, SP, .microbatches = 3},
+     BY(SEQUENCE, 0.5, 0.1),
+     .pairs = {.beta = 0.1}},
+    {QWEN,
+     {MESH(2, 2, 1, 1, 2), PIPE(2, "1f1b"), .zero = 1, .microbatches = 3, EVERY},
+     BY(SEQUENCE, 0.5, 0),
+     .pairs = {.beta = 0.2, .odds = true}},
+    {OLMOE, {MESH(1, 3, 1, 1, 1), .zero = 2}, BY(SEQUENCE, 0, 0.3), .pairs = {.beta = 0.1}},
     {GROUPS, {MESH(1, 4, 1, 1, 2), .zero = 3}, BY(SEQUENCE, 0.1, 0)},
     {GROUPS, {MESH(2, 2, 1, 3, 1), .zero = 1, .microbatches = 2}, BY(SEQUENCE, 0, 0)},
     {GROUPS,
@@ -115,6 +126,7 @@ static balance_run *open_case(ls_arena *arena, int which) {
                                    .sequence = SEQUENCE,
                                    .seed = 20261127,
                                    .documents = c->documents,
+                                   .pairs = c->pairs,
                                    .steps = STEPS,
                                    .freeze = of->freeze,
                                    .freeze_count = c->freeze != NULL,

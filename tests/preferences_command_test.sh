@@ -130,6 +130,22 @@ refused "40 more are too long" data.seq_len=40
 refused "chats.jsonl:1: found no \"chosen\"" data.text=chats.jsonl
 echo '{"prompt": "x", "chosen": "y", "rejected": "y"}' >equal.jsonl
 refused "equal.jsonl:1: found equal \"chosen\" and \"rejected\"" data.text=equal.jsonl
+
+# A mixture pays for the balance of its experts beside pairs, the same on every layout.
+cat >mixture.json <<'END'
+{"model_type": "mixtral", "vocab_size": 256, "hidden_size": 16, "intermediate_size": 12,
+ "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2,
+ "max_position_embeddings": 160, "num_local_experts": 6, "num_experts_per_tok": 2}
+END
+odds="model=mixture.json data.text=pairs.jsonl task=orpo $chat train.steps=2 dtype=fp64"
+pays="experts.aux_loss=0.1 experts.aux_form=sequence experts.z_loss=0.01"
+run 0 train $odds out=runs/free
+run 0 train $odds $pays out=runs/pays
+run 0 train $odds $pays out=runs/pays-four mesh.dp_shard=2 mesh.ep=2 mesh.tp=2 -n 4
+same pays pays-four
+[ "$(column free loss | head -n 1)" != "$(column pays loss | head -n 1)" ] || fail "balance costs nothing"
+refused "experts.aux_form: found with pairs of answers" experts.aux_loss=0.1 model=mixture.json task=orpo
+refused "experts.z_loss: given for a model without experts" $pays experts.aux_loss=0
 run 2 evaluate runs/one
 says "give task=next_token"
 run 0 evaluate runs/one task=next_token data.text=chats.jsonl

@@ -114,7 +114,7 @@ static ls_status forward_op(ls_stage *stage, const operands *all, int microbatch
   const ls_duty duty = ls_op_row(instruction->kind)->duty;
   for (int o = 0; o < instruction->outputs; o++)
     out[o] = (ls_content){.expression = node * LS_EXPRESSION_OUTPUTS + o, .microbatch = microbatch};
-  const bool loads = duty == LS_DUTY_LOADS;
+  const bool loads = duty == LS_DUTY_LOADS || duty == LS_DUTY_DROPPED;
   if (duty != LS_DUTY_LOSS && duty != LS_DUTY_COUNT && duty != LS_DUTY_REWARDS && !loads)
     return LS_OK;
   if (microbatch < 0)
@@ -122,7 +122,8 @@ static ls_status forward_op(ls_stage *stage, const operands *all, int microbatch
   static const ls_cell cells[] = {[LS_DUTY_LOSS] = LS_CELL_LOSS_SUM,
                                   [LS_DUTY_REWARDS] = LS_CELL_REWARD_CHOSEN,
                                   [LS_DUTY_COUNT] = LS_CELL_VALID_TOKENS,
-                                  [LS_DUTY_LOADS] = LS_CELL_COUNT};
+                                  [LS_DUTY_LOADS] = LS_CELL_COUNT,
+                                  [LS_DUTY_DROPPED] = LS_CELL_COUNT};
   int layer = 0;
   while (loads && layer + 1 < stage->proof->loads.count && stage->proof->loads.items[layer] != node)
     layer++;

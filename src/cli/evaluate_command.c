@@ -86,11 +86,6 @@ static ls_status read_by_document(const ls_words *words, ls_run_file *run, ls_er
                    "%s: found %lld with --per-document, whose ranks take whole documents: give "
                    "mesh.cp=1",
                    ls_run_file_where(run, "mesh.cp"), (long long)run->mesh.cp);
-  if (run->experts.exchange == LS_RUN_EXCHANGE_ALL_TO_ALL || run->experts.bound > 0)
-    return ls_fail(error, LS_INPUT,
-                   "%s: found all_to_all with --per-document, which does not read a batch again "
-                   "whose rows found no slot: give experts.exchange=gather, and no experts.bound",
-                   ls_run_file_where(run, "experts.exchange"));
   run->eval.by_document = true;
   run->data.documents = LS_RUN_MASKED;
   run->logits_rows = 0; /* a document's are summed whole */

@@ -253,6 +253,7 @@ static void print_step(void *context, const ls_metrics_step *step) {
                                   .cross_entropy = step->cross_entropy,
                                   .divergence = step->divergence,
                                   .expert_load = step->expert_load,
+                                  .dropped = step->dropped,
                                   .margin = step->reward_chosen - step->reward_rejected,
                                   .preferred = step->preferred,
                                   .skipped = step->skipped,

@@ -213,8 +213,13 @@ static void make_sent(subject *s) {
       ls_graph_embedding(s->graph, parameter(s, "x", tokens, label_size(s, 'c')), rows, 0);
   const ls_tensor_id logits =
       ls_graph_embedding(s->graph, parameter(s, "logits", tokens, experts), rows, 0);
-  const ls_routing routing = ls_graph_route(
+  ls_routing routing = ls_graph_route(
       s->graph, logits, &(ls_choice){.count = chosen, .renormalise = true, .added = {-1}});
+  if (s->kind == LS_OP_KEEP) { /* about half */
+    s->graph->tokens = s->graph->sequence = tokens;
+    s->graph->labels = rows;
+    routing = ls_graph_keep(s->graph, &routing, (tokens * chosen + 7) / 8, experts);
+  }
   const ls_row_sending sending = {experts / held, 1, tokens * (chosen < held ? chosen : held)};
   const ls_routing slots = ls_graph_slots(s->graph, &routing, &sending, experts);
   const ls_routing arrivals = ls_graph_arrivals(s->graph, &slots);
@@ -354,7 +359,7 @@ static subject make_subject(ls_op_kind kind, uint64_t seed, int frozen) {
     make_preferences(&s);
   else if (kind == LS_OP_RING_ATTENTION || kind == LS_OP_RING_END)
     make_ring(&s);
-  else if (kind >= LS_OP_SLOTS && kind <= LS_OP_FROM_SLOTS)
+  else if (kind >= LS_OP_CHOICES && kind <= LS_OP_FROM_SLOTS)
     make_sent(&s);
   else
     make_op(&s);

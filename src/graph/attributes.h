@@ -24,7 +24,8 @@ enum { LS_ACTIVATION_COUNT = LS_RELU + 1 };
                                 * cached_part: ranks that rows are dealt to */                    \
   X(int64_t, experts)          /* grouped products: of how many experts the weights are */        \
   X(int64_t, held)             /* slots: experts of each rank that rows are sent to */            \
-  X(int64_t, slots)            /* left_out: slots that a rank has for each of these ranks */      \
+  X(int64_t, slots)            /* left_out: slots that a rank has for each of these ranks.        \
+                                * capacity: rows of a sequence that an expert takes */            \
   X(double, filled)            /* grouped products: the part of the rows that are some expert's,  \
                                 * were the routing even; 0: all */                                \
   X(int64_t, renormalise)      /* route: 1: weights of the chosen experts sum to 1; 0: of all */  \

@@ -442,12 +442,17 @@ ls_tensor_id ls_graph_router_total(ls_graph *graph, ls_tensor_id loads, ls_tenso
 }
 
 void ls_graph_router_loss(ls_graph *graph, ls_tensor_id logits, ls_tensor_id loads, bool sigmoid,
-                          double scale, double z_scale) {
+                          double scale, double z_scale, ls_tensor_id counts) {
   const bool each = ls_graph_tensor(graph, loads)->precision == LS_ACCUMULATE;
   const ls_attributes attributes = {.sigmoid = sigmoid, .scale = scale, .z_scale = z_scale};
   *LS_APPEND(graph->arena, &graph->losses) =
       first_output(graph, each ? LS_OP_ROUTER_LOSS_EACH : LS_OP_ROUTER_LOSS, &attributes,
-                   (ls_tensor_id[]){logits, graph->labels, loads}, NULL);
+                   (ls_tensor_id[]){logits, graph->labels, loads, counts}, NULL);
+}
+
+ls_tensor_id ls_graph_pair_shares(ls_graph *graph) {
+  return first_output(graph, LS_OP_PAIR_SHARES, &(ls_attributes){.sequence = graph->sequence},
+                      (ls_tensor_id[]){graph->labels, graph->positions}, NULL);
 }
 
 ls_tensor_id ls_graph_dispatch(ls_graph *graph, ls_tensor_id x, const ls_routing *routing) {
@@ -457,6 +462,28 @@ ls_tensor_id ls_graph_dispatch(ls_graph *graph, ls_tensor_id x, const ls_routing
 
 ls_tensor_id ls_graph_combine(ls_graph *graph, ls_tensor_id y, const ls_routing *routing) {
   return first_output(graph, LS_OP_COMBINE, NULL, (ls_tensor_id[]){y, routing->rows}, NULL);
+}
+
+ls_routing ls_graph_keep(ls_graph *graph, const ls_routing *routing, int64_t slots,
+                         int64_t experts) {
+  const ls_attributes attributes = {
+      .experts = experts, .slots = slots, .sequence = graph->sequence};
+  LS_ASSERT(slots > 0);
+  const ls_tensor_id choices = first_output(
+      graph, LS_OP_CHOICES, &attributes, (ls_tensor_id[]){routing->rows, routing->experts}, NULL);
+  const int held = ls_graph_node(graph, LS_OP_CAPACITY, &attributes,
+                                 (ls_tensor_id[]){choices, graph->labels, graph->places},
+                                 LS_MAX_OUTPUTS, (int64_t[]){1, experts});
+  *LS_APPEND(graph->arena, &graph->loads) = graph->nodes.items[held].out[0];
+  const int node = ls_graph_node(
+      graph, LS_OP_KEEP, &attributes,
+      (ls_tensor_id[]){routing->rows, routing->weights, graph->nodes.items[held].out[1]},
+      LS_MAX_OUTPUTS, ls_graph_tensor(graph, routing->experts)->dims);
+  const ls_tensor_id *out = graph->nodes.items[node].out;
+  const double sequences = (double)(graph->tokens / graph->sequence);
+  const double most = sequences * (double)(slots * experts);
+  const double rows = (double)ls_graph_tensor(graph, out[1])->dims[0];
+  return (ls_routing){out[0], out[1], out[2], most < rows ? most / rows : 0};
 }
 
 ls_routing ls_graph_slots(ls_graph *graph, const ls_routing *routing, const ls_row_sending *sending,

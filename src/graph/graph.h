@@ -143,7 +143,7 @@ typedef struct ls_graph {
   ls_tensor_id loss_scale; /* cell: 1 / valid tokens of the step */
   ls_tensor_id loss;       /* cell: sum of the tokens' losses */
   /* Other sums of tokens' losses, that go to the same cell; and what is told of experts, by layer
-   * that has them: [1, experts]. */
+   * that has them: their loads, and what they drop, each [1, experts]. */
   LS_LIST(ls_tensor_id) losses, loads;
   ls_tensor_id logits; /* [n, vocabulary] */
   /* Of pairs: by token its document's log-probability beyond the reference's, which is read after a
@@ -284,9 +284,19 @@ ls_tensor_id ls_graph_router_loads(ls_graph *graph, ls_tensor_id logits, const l
 ls_tensor_id ls_graph_router_total(ls_graph *graph, ls_tensor_id loads, ls_tensor_id before);
 /* Adds to the loss `scale` times the sum over tokens with a label of the part of the loads that
  * their probabilities' experts have, and `z_scale` times the sum of squares of the logits'
- * log-sum-exp. Loads are finished, or those of each sequence. */
+ * log-sum-exp. Loads are finished, or those of each sequence. `counts`, with these: how often each
+ * token counts, as ls_graph_pair_shares has it; -1: once. */
 void ls_graph_router_loss(ls_graph *graph, ls_tensor_id logits, ls_tensor_id loads, bool sigmoid,
-                          double scale, double z_scale);
+                          double scale, double z_scale, ls_tensor_id counts);
+/* By token, of pairs of answers: what makes a sum over tokens one over pairs, see
+ * LS_OP_PAIR_SHARES. */
+ls_tensor_id ls_graph_pair_shares(ls_graph *graph);
+
+/* The routing without what is above the capacity of experts: each takes `slots` rows of a sequence,
+ * those of the first places. What is dropped are rows behind all others, of no expert, that weigh
+ * nothing. How many they are of tokens with a label is told, too. */
+ls_routing ls_graph_keep(ls_graph *graph, const ls_routing *routing, int64_t slots,
+                         int64_t experts);
 
 /* x [n, c] as routed rows [n x count, c], and the sum of each token's. */
 ls_tensor_id ls_graph_dispatch(ls_graph *graph, ls_tensor_id x, const ls_routing *routing);

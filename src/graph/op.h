@@ -81,6 +81,9 @@ enum {
   X(GROUPED_WEIGH, "grouped_weigh")               \
   X(WEIGH, "weigh")                               \
   X(COMBINE, "combine")                           \
+  X(CHOICES, "choices")                           \
+  X(CAPACITY, "capacity")                         \
+  X(KEEP, "keep")                                 \
   X(SLOTS, "slots")                               \
   X(TO_SLOTS, "to_slots")                         \
   X(ARRIVALS, "arrivals")                         \
@@ -102,6 +105,7 @@ enum {
   X(DISTILL_LOSS, "distill_loss")                 \
   X(PAIR_LOSS, "pair_loss")                       \
   X(PAIR_REWARDS, "pair_rewards")                 \
+  X(PAIR_SHARES, "pair_shares")                   \
   /* backward */                                  \
   X(EMBEDDING_DW, "embedding_dw")                 \
   X(LINEAR_DX, "linear_dx")                       \
@@ -136,6 +140,7 @@ enum {
   X(GROUPED_WEIGH_BWD, "grouped_weigh_bwd")       \
   X(WEIGH_BWD, "weigh_bwd")                       \
   X(COMBINE_BWD, "combine_bwd")                   \
+  X(KEEP_BWD, "keep_bwd")                         \
   X(SLOTS_BWD, "slots_bwd")                       \
   X(TO_SLOTS_BWD, "to_slots_bwd")                 \
   X(ARRIVALS_BWD, "arrivals_bwd")                 \
@@ -235,6 +240,7 @@ typedef enum ls_duty {
   LS_DUTY_LOSS,    /* output 0 is a loss, summed over tokens, or over pairs */
   LS_DUTY_REWARDS, /* outputs are summed over pairs, and told with the loss */
   LS_DUTY_LOADS,   /* output 0 is summed over the step, and told with the loss: tokens by expert */
+  LS_DUTY_DROPPED, /* likewise: choices that are dropped, by expert */
   LS_DUTY_COUNT,   /* of tokens that have a label, or of pairs: of what the loss is a mean over */
   LS_DUTY_ZERO,    /* a cell begins at 0 */
   LS_DUTY_SCALE,   /* a count becomes what gradients begin with */

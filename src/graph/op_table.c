@@ -423,12 +423,12 @@ static const ls_op rows[LS_OP_COUNT] = {
                            .precision = {LS_DOUBLE},
                            .gradients = {{LS_OP_ROUTER_LOSS_BWD, "012a", "0"}},
                            .indices = "1"},
-    /* likewise by the loads of the token's sequence */
-    [LS_OP_ROUTER_LOSS_EACH] = {.labels = "bt x, bt, b x -> 1",
+    /* likewise by the loads of the token's sequence; [how often the token counts] */
+    [LS_OP_ROUTER_LOSS_EACH] = {.labels = "bt x, bt, b x, bt? -> 1",
                                 .duty = LS_DUTY_LOSS,
                                 .only = {{'b', LS_SHARES_SEQUENCES}, {'t', LS_SHARES_TOKENS}},
                                 .precision = {LS_DOUBLE},
-                                .gradients = {{LS_OP_ROUTER_LOSS_EACH_BWD, "012a", "0"}},
+                                .gradients = {{LS_OP_ROUTER_LOSS_EACH_BWD, "012a3", "0"}},
                                 .indices = "1"},
     /* logits -> largest logit of each token */
     [LS_OP_XENT_MAX] = {.labels = "n v -> n",
@@ -501,6 +501,13 @@ static const ls_op rows[LS_OP_COUNT] = {
                             .precision = {LS_DOUBLE, LS_DOUBLE, LS_DOUBLE},
                             .divides = 1u << LS_ATTRIBUTE_sequence,
                             .indices = "12"},
+    /* labels, positions -> by token with a label how many pairs its sequence has, over how many
+     * such tokens; 0 of others: so that a sequence counts once for each of its pairs */
+    [LS_OP_PAIR_SHARES] = {.labels = "n, n -> n",
+                           .only = {{'n', LS_SHARES_SEQUENCES}},
+                           .precision = {LS_ACCUMULATE},
+                           .divides = 1u << LS_ATTRIBUTE_sequence,
+                           .indices = "01"},
 
     /* dy, ids */
     [LS_OP_EMBEDDING_DW] = {.labels = "n c, n -> v c",
@@ -739,7 +746,7 @@ static const ls_op rows[LS_OP_COUNT] = {
     [LS_OP_ROUTER_LOSS_BWD] = {.labels = "n x, n, 1 x, 1 -> n x",
                                .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
                                .indices = "1"},
-    [LS_OP_ROUTER_LOSS_EACH_BWD] = {.labels = "bt x, bt, b x, 1 -> bt x",
+    [LS_OP_ROUTER_LOSS_EACH_BWD] = {.labels = "bt x, bt, b x, 1, bt? -> bt x",
                                     .only = {{'b', LS_SHARES_SEQUENCES}, {'t', LS_SHARES_TOKENS}},
                                     .indices = "1"},
     /* logits, max, sum, labels, scale -> dlogits */
@@ -775,5 +782,6 @@ static const ls_op rows[LS_OP_COUNT] = {
 };
 
 const ls_op *ls_op_row(ls_op_kind kind) {
+  if (ls_capacity_ops[kind].labels) return &ls_capacity_ops[kind];
   return ls_step_ops[kind].labels ? &ls_step_ops[kind] : &rows[kind];
 }

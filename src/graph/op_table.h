@@ -1,4 +1,4 @@
-/* The op table's part that is in a file of its own. Internal to this room; constant. */
+/* The op table's parts that are in files of their own. Internal to this room; constant. */
 #ifndef LS_GRAPH_OP_TABLE_H
 #define LS_GRAPH_OP_TABLE_H
 
@@ -6,5 +6,6 @@
 
 /* By kind; without labels where the row is another part's. */
 extern const ls_op ls_step_ops[LS_OP_COUNT];
+extern const ls_op ls_capacity_ops[LS_OP_COUNT];
 
 #endif

@@ -7,6 +7,7 @@ void ls_build_options_lay(ls_build_options *options, const ls_layout *layout) {
   options->turns = ls_layout_turns(layout);
   options->expert_ranks = ls_layout_senders(layout);
   options->token_ranks = ls_layout_token_ranks(layout);
+  options->parts = layout->cp;
   options->expert_bound = layout->expert_bound;
 }
 

@@ -1,3 +1,5 @@
+#include <math.h>
+
 #include "model/family.h"
 
 /* A mixture of experts in the MLP's place: of each token the MLPs of its experts, by its router's
@@ -35,7 +37,9 @@ static void balance(ls_builder *builder, ls_tensor_id logits, const ls_choice *c
   }
   if (!each) loads = ls_graph_router_total(graph, loads, (ls_tensor_id){-1});
   const double scale = of->aux * (double)builder->config->experts;
-  ls_graph_router_loss(graph, logits, loads, choice->sigmoid, scale, of->z);
+  const bool pairs = builder->options->pairs.beta > 0;
+  ls_graph_router_loss(graph, logits, loads, choice->sigmoid, scale, of->z,
+                       pairs ? ls_graph_pair_shares(graph) : (ls_tensor_id){-1});
 }
 
 /* transformers' load_balancing_loss_func: the rows of all layers are one list. */
@@ -46,7 +50,7 @@ void ls_builder_balance(ls_builder *builder) {
                        (double)config->experts_per_token / (double)layers;
   for (int l = 0; l < layers; l++)
     ls_graph_router_loss(builder->graph, builder->routers.items[l], builder->loads,
-                         choice_of(builder).sigmoid, scale, config->balance.z);
+                         choice_of(builder).sigmoid, scale, config->balance.z, (ls_tensor_id){-1});
 }
 
 /* Whether rows are sent. A layout whose ranks share out neither is refused where its mesh is made.
@@ -57,8 +61,17 @@ static bool sends(const ls_builder *builder) {
          options->token_ranks > 0 && options->tokens % options->token_ranks == 0;
 }
 
-/* As many rows as one rank's tokens may have for the experts of another, or a bound below: then
- * *bounded. */
+/* Rows of a sequence that an expert takes; 0: all. */
+static int64_t capacity_of(const ls_builder *builder) {
+  const ls_model_config *config = builder->config;
+  if (builder->options->mode != LS_MODEL_TRAIN || config->balance.drop <= 0) return 0;
+  const double rows = (double)(builder->options->sequence * config->experts_per_token);
+  const double even = config->balance.drop * rows / (double)config->experts;
+  return (int64_t)ceil(even * (1 - 1e-12)); /* what is whole may come out a rounding above */
+}
+
+/* As many rows as one rank's tokens may have for the experts of another, which take no more of a
+ * sequence than their capacity; or a bound below: then *bounded. */
 static ls_row_sending sending_of(const ls_builder *builder, bool *bounded) {
   const ls_build_options *options = builder->options;
   const ls_model_config *config = builder->config;
@@ -69,6 +82,9 @@ static ls_row_sending sending_of(const ls_builder *builder, bool *bounded) {
   ls_row_sending sending = {.ranks = options->expert_ranks,
                             .senders = options->token_ranks,
                             .slots = tokens * (chosen < held ? chosen : held)};
+  const int64_t sequences = tokens * options->parts / options->sequence;
+  const int64_t most = sequences * held * capacity_of(builder);
+  if (most > 0 && most < sending.slots) sending.slots = most;
   *bounded = bound > 0 && bound < sending.slots;
   if (*bounded) sending.slots = bound;
   return sending;
@@ -138,8 +154,10 @@ static ls_tensor_id routed(ls_builder *builder, ls_tensor_id x) {
   const ls_tensor_id logits =
       ls_builder_project(builder, x, "router", config->experts, LS_TP_REPLICATED,
                          builder->family->decoder.paired_experts, config->initializer_range);
-  const ls_routing routing = ls_graph_route(graph, logits, &choice);
+  ls_routing routing = ls_graph_route(graph, logits, &choice);
   balance(builder, logits, &choice);
+  const int64_t capacity = capacity_of(builder);
+  if (capacity) routing = ls_graph_keep(graph, &routing, capacity, config->experts);
   const expert_parameters of = make_experts(builder);
   if (!sends(builder)) {
     const ls_tensor_id spread = ls_graph_dispatch(graph, x, &routing);

@@ -152,6 +152,7 @@ typedef struct ls_balance {
   /* What a step adds to the correction bias of each expert that had fewer tokens than the mean, and
    * takes from the others'; 0: it stays as it is. Needs loads. */
   double bias_rate;
+  double drop; /* rows that an expert takes of a sequence, over an even routing's; 0: all */
 } ls_balance;
 
 /* Lists are of the arena that the configuration was read into; they are NULL where a family has
@@ -285,6 +286,7 @@ typedef struct ls_build_options {
                          * Decoding: ranks that rows of the caches are dealt to; 0: one */
   int64_t expert_ranks; /* between which rows of tokens are sent; 0: all tokens come to them */
   int64_t token_ranks;  /* with these: over which tokens are shared out */
+  int64_t parts;        /* likewise: ranks that have each a part of a sequence */
   int64_t expert_bound; /* and hundredths of even loads that one may send another; 0: all */
   ls_model_pairs pairs; /* with documents, two of which may be as long as the model is made for */
   ls_model_teacher teacher; /* not in decoding, nor with pairs */

@@ -27,13 +27,26 @@ static ls_status check_exchange(const ls_session *session, ls_error *error) {
   return LS_OK;
 }
 
+/* Answers are measured against a reference that drops nothing. */
+static ls_status check_drop(const ls_session *session, ls_error *error) {
+  if (session->run->experts.drop <= 0) return LS_OK;
+  if (session->config.experts == 0)
+    return refuse(session, "experts.drop", "given for a model without experts; expected off",
+                  error);
+  if (session->run->task == LS_RUN_DPO)
+    return refuse(session, "experts.drop",
+                  "found with task=dpo, whose reference drops nothing; expected off", error);
+  return LS_OK;
+}
+
 ls_status ls_balance_apply(ls_session *session, ls_error *error) {
   const ls_run_experts *run = &session->run->experts;
   ls_balance *balance = &session->config.balance;
   const bool asks = run->aux_loss > 0 || run->z_loss > 0 || run->bias_rate > 0;
   const ls_run_task task = session->run->task;
-  const bool examples = ls_run_task_prefers(task) || task == LS_RUN_CLASSIFY;
+  const bool prefers = ls_run_task_prefers(task);
   LS_TRY(check_exchange(session, error));
+  LS_TRY(check_drop(session, error));
   if (asks && session->config.experts == 0)
     return refuse(session,
                   run->aux_loss > 0 ? "experts.aux_loss"
@@ -44,16 +57,22 @@ ls_status ls_balance_apply(ls_session *session, ls_error *error) {
   balance->z = run->z_loss;
   balance->form = (ls_balance_form)run->aux_form;
   balance->bias_rate = run->bias_rate;
+  balance->drop = run->drop;
   if (balance->bias_rate > 0 && !session->config.router_bias)
     return refuse(session, "experts.bias_rate",
                   "given for a model whose routers have no correction bias; expected 0", error);
-  if (!examples) return LS_OK;
-  if (run->aux_loss > 0 || run->z_loss > 0)
+  if (!prefers && task != LS_RUN_CLASSIFY) return LS_OK;
+  if (!prefers && (run->aux_loss > 0 || run->z_loss > 0))
     return refuse(session, run->aux_loss > 0 ? "experts.aux_loss" : "experts.z_loss",
-                  "found with pairs of answers or texts with a class, whose loss is a mean over "
-                  "these and not over tokens; expected 0",
+                  "found with texts with a class, whose loss is a mean over these and not over "
+                  "tokens; expected 0",
                   error);
-  balance->aux = 0; /* of the model's configuration, as in TRL unless it is asked for */
+  if (run->aux_loss <= 0) balance->aux = 0; /* the configuration's, unless it is asked for */
+  if (balance->aux > 0 && balance->form != LS_BALANCE_SEQUENCE)
+    return refuse(session, "experts.aux_form",
+                  "found with pairs of answers, whose loss is a mean over these: each sequence has "
+                  "its own; expected sequence",
+                  error);
   return LS_OK;
 }
 
@@ -82,16 +101,32 @@ ls_status ls_balance_check(const ls_session *session, ls_error *error) {
   return check_parts(session, error);
 }
 
+/* What is counted is added up before the boundary behind which a step is run again. */
+static ls_status check_validation(const ls_session *session, ls_error *error) {
+  const ls_balance *balance = &session->config.balance;
+  const char *counts = balance->aux > 0    ? "experts.aux_loss"
+                       : balance->z > 0    ? "experts.z_loss"
+                       : balance->drop > 0 ? "experts.drop"
+                                           : NULL;
+  if (!session->layout.post_validation) return LS_OK;
+  if (balance->bias_rate > 0)
+    return refuse(session, "post_validation",
+                  "found with experts.bias_rate, which needs the loads of a step before the next "
+                  "begins; expected false",
+                  error);
+  if (!counts) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: found with %s, which counts rows that would count twice where a step is "
+                 "begun again; expected false",
+                 ls_run_file_where(session->run, "post_validation"), counts);
+}
+
 ls_status ls_balance_settle(ls_session *session, ls_error *error) {
   const ls_run_experts *run = &session->run->experts;
   ls_balance *balance = &session->config.balance;
   const bool lacks = session->device.facts.lacks.has[LS_OP_ROUTER_LOADS];
   balance->loads = session->config.experts > 0 && (run->loads || balance->bias_rate > 0);
-  if (balance->bias_rate > 0 && session->layout.post_validation)
-    return refuse(session, "post_validation",
-                  "found with experts.bias_rate, which needs the loads of a step before the next "
-                  "begins; expected false",
-                  error);
+  LS_TRY(check_validation(session, error));
   if (balance->bias_rate > 0 && lacks)
     return refuse(session, "experts.bias_rate",
                   "found on a device that counts no loads of experts; expected 0", error);

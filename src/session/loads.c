@@ -1,5 +1,7 @@
 #include "session/loads.h"
 
+#include <math.h>
+
 #include "run/rank_parameters.h"
 
 struct ls_loads {
@@ -7,15 +9,20 @@ struct ls_loads {
   int layers;
   int64_t experts;
   double rate;
-  const int *layer; /* of the model, by layer that has experts */
-  const int *bias;  /* parameters likewise; -1: its router has none */
-  double **biases;  /* as they are stored */
-  double *room;     /* for the loads of one layer */
+  const int *layer;  /* of the model, by list of loads */
+  const int *bias;   /* parameters likewise; -1: its router has none */
+  const bool *drops; /* likewise: what it counts is dropped */
+  double **biases;   /* as they are stored */
+  double *room;      /* for the loads of one layer */
 };
+
+static const ls_node *counting(const ls_graph *graph, ls_tensor_id loads) {
+  return &graph->nodes.items[ls_graph_tensor(graph, loads)->producer];
+}
 
 /* What is added to the scores that loads are counted by; -1: nothing is. */
 static int bias_of(const ls_graph *graph, ls_tensor_id loads) {
-  const ls_node *node = &graph->nodes.items[ls_graph_tensor(graph, loads)->producer];
+  const ls_node *node = counting(graph, loads);
   return node->inputs > 2 ? ls_graph_tensor(graph, node->in[2])->parameter : -1;
 }
 
@@ -37,18 +44,21 @@ ls_status ls_loads_open(ls_arena *arena, ls_rank *rank, const ls_graph *graph, d
   if (layers == 0) return LS_OK;
   ls_loads *self = LS_NEW(arena, ls_loads);
   int *layer = LS_NEW_ARRAY(arena, int, layers), *bias = LS_NEW_ARRAY(arena, int, layers);
+  bool *drops = LS_NEW_ARRAY(arena, bool, layers);
   *self = (ls_loads){.rank = rank,
                      .layers = layers,
                      .experts = graph->experts,
                      .rate = rate,
                      .layer = layer,
                      .bias = bias,
+                     .drops = drops,
                      .biases = LS_NEW_ARRAY(arena, double *, layers),
                      .room = LS_NEW_ARRAY(arena, double, graph->experts)};
   for (int l = 0; l < layers; l++) {
     const ls_tensor_id id = graph->loads.items[l];
     layer[l] = graph->segments.items[ls_graph_tensor(graph, id)->segment].layer;
-    bias[l] = rate > 0 ? bias_of(graph, id) : -1;
+    drops[l] = ls_op_row(counting(graph, id)->kind)->duty == LS_DUTY_DROPPED;
+    bias[l] = rate > 0 && !drops[l] ? bias_of(graph, id) : -1;
     self->biases[l] = LS_NEW_ARRAY(arena, double, graph->experts);
     if (bias[l] >= 0) LS_TRY(read_bias(self, l, error));
   }
@@ -66,12 +76,18 @@ static ls_status read_layer(const ls_loads *self, int l, double *mean, ls_error 
 }
 
 ls_status ls_loads_read(const ls_loads *loads, ls_loads_told *told, ls_error *error) {
-  int64_t idle = 0;
+  int64_t idle = 0, all = 0;
   *told = (ls_loads_told){0};
   if (!loads) return LS_OK;
   for (int l = 0; l < loads->layers; l++) {
     double mean;
     LS_TRY(read_layer(loads, l, &mean, error));
+    if (loads->drops[l]) {
+      told->drops = true;
+      told->dropped += llround(mean * (double)loads->experts);
+      continue;
+    }
+    all += loads->experts;
     for (int64_t e = 0; e < loads->experts; e++) {
       idle += loads->room[e] <= 0;
       if (!(mean > 0 && loads->room[e] / mean > told->fullest)) continue;
@@ -79,7 +95,7 @@ ls_status ls_loads_read(const ls_loads *loads, ls_loads_told *told, ls_error *er
       told->layer = loads->layer[l];
     }
   }
-  told->idle = (double)idle / ((double)loads->experts * loads->layers);
+  told->idle = all ? (double)idle / (double)all : 0;
   return LS_OK;
 }
 

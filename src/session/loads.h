@@ -1,4 +1,5 @@
-/* Loads of experts after a step: what is told of them, and the correction biases that follow them.
+/* Loads of experts after a step: what is told of them and of what was dropped, and the correction
+ * biases that follow them.
  *
  *   ls_loads *loads;
  *   LS_TRY(ls_loads_open(arena, rank, graph, rate, &loads, error));
@@ -17,9 +18,11 @@
 typedef struct ls_loads ls_loads;
 
 typedef struct ls_loads_told {
-  double fullest; /* tokens of the fullest expert over the mean of its layer's; 0: none has any */
-  int layer;      /* of the model, whose expert that is */
-  double idle;    /* the share of all experts that had no token */
+  double fullest;  /* tokens of the fullest expert over the mean of its layer's; 0: none has any */
+  int layer;       /* of the model, whose expert that is */
+  double idle;     /* the share of all experts that had no token */
+  bool drops;      /* experts have a capacity */
+  int64_t dropped; /* choices above it, of all layers */
 } ls_loads_told;
 
 /* Of a rank whose program 0 is the step of `graph` and whose weights are there. `rate`: of the

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "session/forward.h"
+
 /* Of the ranks that have the same sequences, the first. */
 static bool gives_scores(const ls_program *program, int rank) {
   const ls_axes data = ls_mesh_data(&program->mesh);
@@ -12,16 +14,16 @@ static bool gives_scores(const ls_program *program, int rank) {
 
 ls_status ls_score_batch(const ls_session *session, ls_rank *rank, const ls_inputs *inputs,
                          int64_t step, double *scores, ls_error *error) {
-  const ls_program *program = ls_rank_program(rank, LS_SESSION_EVALUATE);
   const int64_t tokens = session->batch * session->sequence;
   memset(scores, 0, sizeof *scores * (size_t)tokens);
   for (int m = 0; m < session->layout.microbatches; m++) {
-    LS_TRY(ls_inputs_fill(inputs, rank, LS_SESSION_EVALUATE, m, step, error));
-    LS_TRY(ls_rank_run(rank, LS_SESSION_EVALUATE, error));
+    int run;
+    LS_TRY(ls_forward(session, rank, inputs, m, step, &run, error));
+    const ls_program *program = ls_rank_program(rank, run);
     if (!gives_scores(program, ls_rank_number(rank))) continue;
-    const ls_view part = ls_rank_shape(rank, LS_SESSION_EVALUATE, program->logits);
-    LS_TRY(ls_rank_get(rank, LS_SESSION_EVALUATE, program->logits, 0,
-                       scores + m * program->tokens + part.start[0], part.valid[0], error));
+    const ls_view part = ls_rank_shape(rank, run, program->logits);
+    LS_TRY(ls_rank_get(rank, run, program->logits, 0, scores + m * program->tokens + part.start[0],
+                       part.valid[0], error));
   }
   return ls_all_reduce(ls_rank_world_group(rank), scores, tokens, LS_F64, LS_SUM, error);
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "session/agree.h"
+#include "session/forward.h"
 #include "session/session.h"
 
 static bool scales_loss(const ls_steps *self) {
@@ -141,10 +142,7 @@ static ls_status make_again(ls_steps *self, ls_error *error) {
   LS_TRY(ls_rank_run_gradients(self->rank, self->running, error));
   const bool bounded = ls_rank_program(self->rank, self->running)->layout.expert_bound > 0;
   if (!bounded || !isinf(ls_rank_cell(self->rank, LS_CELL_LOSS_SUM))) return LS_OK;
-  return ls_fail(error, LS_FAILED,
-                 "step %lld: more rows for the experts of one rank than experts.again has slots "
-                 "for: use a larger one, or experts.again=auto, for all",
-                 (long long)self->step + 1);
+  return ls_fail(error, LS_FAILED, "step %lld: " LS_TOO_FEW_SLOTS, (long long)self->step + 1);
 }
 
 ls_status ls_steps_gradients(ls_steps *steps, ls_error *error) {

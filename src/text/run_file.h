@@ -202,6 +202,7 @@ typedef enum ls_run_exchange {
 typedef struct ls_run_experts {
   ls_run_exchange exchange;
   double bound, again; /* 0 auto: all */
+  double drop;         /* 0 off: experts take all rows */
   double aux_loss;     /* -1 auto: as the model's configuration says */
   ls_run_aux_form aux_form;
   int64_t aux_microbatches;

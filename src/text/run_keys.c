@@ -230,6 +230,10 @@ const ls_run_key ls_run_keys[] = {
     {"experts.again", LS_RUN_NUMBER, AT(experts.again), .default_text = "auto", .word = "auto",
      .word_value = 0, .low = 0.01, .high = 1e6, .effect = LS_RUN_LAYOUT,
      .help = "likewise when a step found too few slots and is made again; auto: for all rows"},
+    {"experts.drop", LS_RUN_NUMBER, AT(experts.drop), .default_text = "off", .word = "off",
+     .word_value = 0, .low = 0.01, .high = 1e6,
+     .help =
+         "most rows of a sequence for an expert, over an even routing's; the others are dropped"},
     {"experts.aux_loss", LS_RUN_NUMBER, AT(experts.aux_loss), .default_text = "auto",
      .word = "auto", .word_value = -1, .low = 0, .high = 1e6,
      .help = "times the loss that balances experts; auto: as the model's configuration says"},

@@ -3,22 +3,10 @@
 #include <math.h>
 
 #include "base/stop.h"
-#include "run/rank_threads.h"
 #include "session/agree.h"
 #include "session/correct.h"
-#include "session/inputs.h"
-
-/* A microbatch; again where rows for experts found no slot. */
-static ls_status run(const ls_session *session, ls_rank *rank, const ls_inputs *inputs, int m,
-                     int64_t batch, ls_error *error) {
-  LS_TRY(ls_inputs_fill(inputs, rank, LS_SESSION_EVALUATE, m, batch, error));
-  LS_TRY(ls_rank_run(rank, LS_SESSION_EVALUATE, error));
-  if (session->compiled.count <= LS_SESSION_EVALUATE_AGAIN ||
-      !isinf(ls_rank_cell(rank, LS_CELL_LOSS_SUM)))
-    return LS_OK;
-  LS_TRY(ls_inputs_fill(inputs, rank, LS_SESSION_EVALUATE_AGAIN, m, batch, error));
-  return ls_rank_run(rank, LS_SESSION_EVALUATE_AGAIN, error);
-}
+#include "session/forward.h"
+#include "train/evaluate_ranks.h"
 
 static ls_status evaluate_batches(const ls_session *session, const ls_dataset *dataset,
                                   ls_rank *rank, const ls_evaluating *told, ls_told *counts,
@@ -35,7 +23,8 @@ static ls_status evaluate_batches(const ls_session *session, const ls_dataset *d
     if (found->interrupted) return LS_OK;
     if (tells) told->batch(told->context, b, batches);
     for (int m = 0; m < session->layout.microbatches; m++) {
-      LS_TRY(run(session, rank, &inputs, m, b, error));
+      int program;
+      LS_TRY(ls_forward(session, rank, &inputs, m, b, &program, error));
       sum += ls_rank_cell(rank, LS_CELL_LOSS_SUM);
       tokens += ls_rank_cell(rank, LS_CELL_VALID_TOKENS);
       if (classifies) LS_TRY(ls_count_told(rank, counts, error));
@@ -64,47 +53,23 @@ typedef struct job {
   const ls_session *session;
   const ls_dataset *dataset;
   const ls_evaluating *told;
-  int first; /* rank of this process, whose findings are kept */
   ls_evaluation *found;
 } job;
 
-typedef struct worker {
-  const job *of;
-  ls_rank *rank;
-} worker;
-
-static ls_status evaluate(void *context, ls_error *error) {
-  const worker *self = context;
-  const job *of = self->of;
-  ls_status status =
-      ls_session_load_weights(of->session, self->rank, of->session->weights, NULL, error);
-  LS_TRY(ls_agree(self->rank, status, error));
+static ls_status evaluate(void *context, ls_rank *rank, ls_arena *arena, bool first,
+                          ls_error *error) {
+  (void)arena;
+  const job *of = context;
   ls_evaluation found;
-  LS_TRY(ls_evaluate(of->session, of->dataset, self->rank, of->told, &found, error));
-  if (ls_rank_number(self->rank) == of->first) *of->found = found;
+  LS_TRY(ls_evaluate(of->session, of->dataset, rank, of->told, &found, error));
+  if (first) *of->found = found;
   if (!found.interrupted) return LS_OK;
   return ls_fail(error, LS_STOPPED, "stopped after %lld of %lld batches", (long long)found.batches,
                  (long long)ls_order_batches(&of->dataset->evaluation));
 }
 
-static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
-  worker self = {.of = context};
-  LS_TRY(ls_session_rank(self.of->session, comm, &self.rank, error));
-  const ls_status status = ls_arena_guard(evaluate, &self, false, error);
-  ls_rank_destroy(&self.rank);
-  return status;
-}
-
-static ls_status prove(void *context, ls_error *error) {
-  const job *all = context;
-  ls_session_proof proof;
-  return all->session->run->check ? ls_session_prove(all->session, &proof, error) : LS_OK;
-}
-
 ls_status ls_evaluate_weights(const ls_session *session, const ls_dataset *dataset, ls_world *world,
                               const ls_evaluating *told, ls_evaluation *found, ls_error *error) {
-  job all = {session, dataset, told, ls_world_first_here(world), found};
-  LS_ASSERT(session->weights);
-  LS_TRY(ls_world_agree(world, ls_arena_guard(prove, &all, false, error), error));
-  return ls_rank_threads_run(world, rank_body, &all, error);
+  job all = {session, dataset, told, found};
+  return ls_evaluate_ranks(session, world, evaluate, &all, error);
 }

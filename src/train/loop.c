@@ -143,6 +143,8 @@ static ls_status report(trainer *self, double loss, double norm, double seconds,
       .expert_load = self->loads.fullest,
       .fullest_layer = self->loads.layer,
       .experts_idle = self->loads.idle,
+      .drops = self->loads.drops,
+      .dropped = self->loads.dropped,
       .skipped = self->steps.scale.skipped,
       .repeated = self->steps.repeated};
   if (of->options->report) of->options->report(of->options->context, &made);

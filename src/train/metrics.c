@@ -141,6 +141,7 @@ ls_status ls_metrics_write(ls_metrics *metrics, const ls_metrics_step *step, ls_
     append_whole(line, "expert_load_layer", step->fullest_layer);
     append_number(line, "experts_idle", step->experts_idle);
   }
+  if (step->drops) append_whole(line, "dropped", step->dropped);
   const size_t used = strlen(line);
   LS_ASSERT(used + 3 < sizeof line);
   memcpy(line + used, "}\n", 2);

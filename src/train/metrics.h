@@ -49,6 +49,8 @@ typedef struct ls_metrics_step {
   double expert_load;
   int64_t fullest_layer;
   double experts_idle;
+  bool drops;      /* the one below is written */
+  int64_t dropped; /* choices above the capacity of their expert, of all layers */
 } ls_metrics_step;
 
 typedef struct ls_metrics ls_metrics;

@@ -81,6 +81,7 @@ static void make_line(ls_progress *progress, const ls_progress_step *step, doubl
   if (!isnan(step->grad_norm)) ls_line_append(line, "  grad %.3g", step->grad_norm);
   append_rate(line, step->tokens_per_second);
   if (step->expert_load > 0) ls_line_append(line, "  fullest expert %.2gx", step->expert_load);
+  if (step->dropped) ls_line_append(line, "  dropped %lld", (long long)step->dropped);
   if (step->pairs)
     ls_line_append(line, "  margin %.3g  preferred %.0f%%", step->margin, 100 * step->preferred);
   if (step->taught)

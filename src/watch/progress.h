@@ -29,6 +29,7 @@ typedef struct ls_progress_step {
   bool taught;         /* by a teacher: these two are shown */
   double cross_entropy, divergence;
   double expert_load; /* of the fullest expert, over the mean; 0: left out */
+  int64_t dropped;    /* choices of experts above their capacity; 0: left out */
   int64_t skipped;    /* steps without an update so far; 0: left out */
   int64_t repeated;   /* steps that were made again so far; 0: left out */
 } ls_progress_step;

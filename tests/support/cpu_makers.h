@@ -228,8 +228,9 @@ static inline void make_router(op_case *c) {
   const int64_t experts = pick(counts, 5);
   const operand logits = matrix_of(tokens, experts, 0, 0), column = matrix_of(tokens, 1, 0, 0);
   operand labels = vector_of(INDEX, tokens), loads = matrix_of(sequences, experts, 0, 0);
+  operand weights = vector_of(SUMS, tokens);
   labels.range = 9;
-  loads.kind = POSITIVE;
+  loads.kind = weights.kind = POSITIVE;
   c->kind = kinds[random_below(4)];
   c->attributes.sigmoid = random_below(2);
   c->attributes.scale = 0.7;
@@ -238,12 +239,14 @@ static inline void make_router(op_case *c) {
   c->outputs = 1;
   switch (c->kind) {
     case LS_OP_ROUTER_LOSS_EACH:
-      c->inputs = 3;
+      c->inputs = 3 + (int)random_below(2);
       c->in[0] = logits, c->in[1] = labels, c->in[2] = loads, c->out[0] = cell_of(1.25);
+      c->in[3] = weights;
       break;
     case LS_OP_ROUTER_LOSS_EACH_BWD:
-      c->inputs = 4;
+      c->inputs = 4 + (int)random_below(2);
       c->in[0] = logits, c->in[1] = labels, c->in[2] = loads, c->in[3] = cell_of(0.5);
+      c->in[4] = weights;
       c->out[0] = logits;
       break;
     case LS_OP_ROW_SIGMOID:

@@ -160,6 +160,7 @@ ls_status ls_cpu_kernels(ls_kernel_table *table, ls_dtype dtype, ls_error *error
   ls_cpu_vectors()->fill(table);
   ls_cpu_linear_kernels(table);
   ls_cpu_grouped_kernels(table);
+  ls_cpu_capacity_kernels(table);
   ls_cpu_update_kernels(table);
   return LS_OK;
 }

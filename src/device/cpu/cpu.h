@@ -44,6 +44,9 @@ LS_CHECKED ls_status ls_cpu_linear(ls_op_kind kind, const ls_kernel_args *args, 
 /* The same for the rows of each expert. */
 void ls_cpu_grouped_kernels(ls_kernel_table *table);
 
+/* Experts held to a capacity. */
+void ls_cpu_capacity_kernels(ls_kernel_table *table);
+
 /* Updates that are more than one loop over elements: AdamW of 8 bits, Muon. */
 void ls_cpu_update_kernels(ls_kernel_table *table);
 

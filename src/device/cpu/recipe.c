@@ -44,6 +44,12 @@ static size_t ring(const ls_device_facts *facts, ls_op_kind kind, const ls_kerne
   return (size_t)ls_whole_blocks(floats, 16) * parts_of(facts) * sizeof(float);
 }
 
+/* Of each token its row, and numbers of each sequence and of each expert. */
+static size_t capacity(const ls_kernel_args *args) {
+  const int64_t tokens = args->in[0].dims[0], sequences = tokens / args->attributes->sequence;
+  return sizeof(int32_t) * (size_t)(tokens + sequences + args->attributes->experts);
+}
+
 static size_t recipe(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args) {
   size_t bytes = 0;
   switch (kind) {
@@ -60,6 +66,8 @@ static size_t recipe(const ls_device_facts *facts, ls_op_kind kind, const ls_ker
     case LS_OP_GROUPED_DOWN_DW: bytes = ls_grouped_recipe(facts, kind, args); break;
     case LS_OP_ROUTE: bytes = sizeof(int32_t) * (size_t)args->in[0].dims[1]; break;
     case LS_OP_SLOTS: bytes = sizeof(int32_t) * (size_t)(args->out[1].dims[0] + 1); break;
+    case LS_OP_CAPACITY: bytes = capacity(args); break;
+    case LS_OP_KEEP:
     case LS_OP_ARRIVALS: bytes = sizeof(int32_t) * (size_t)(args->attributes->experts + 1); break;
     case LS_OP_LAYERNORM_BWD:
     case LS_OP_RMSNORM_BWD:

@@ -299,6 +299,11 @@ static penalty penalty_of(const ls_kernel_args *args, int64_t n, int64_t row) {
   return of;
 }
 
+/* How often the token counts, by the operand of that number, where there is one. */
+static float counts_as(const ls_kernel_args *args, int weights, int64_t n) {
+  return args->inputs > weights ? ((const float *)args->in[weights].data)[n] : 1;
+}
+
 static ls_status kernel_loss(const ls_kernel_args *args, ls_error *error) {
   (void)error;
   const int64_t each = rows_of_loads(&args->in[0], &args->in[2]);
@@ -306,8 +311,8 @@ static ls_status kernel_loss(const ls_kernel_args *args, ls_error *error) {
   for (int64_t n = 0; n < args->in[0].valid[0]; n++) {
     if (((const int32_t *)args->in[1].data)[n] < 0) continue;
     const penalty of = penalty_of(args, n, n / each);
-    sum += args->attributes->scale * (double)of.mean +
-           args->attributes->z_scale * (double)of.log_sum_exp * (double)of.log_sum_exp;
+    const double z = args->attributes->z_scale * (double)of.log_sum_exp * (double)of.log_sum_exp;
+    sum += (double)counts_as(args, 3, n) * (args->attributes->scale * (double)of.mean + z);
   }
   *to = args->accumulate[0] ? *to + sum : sum;
   return LS_OK;
@@ -322,6 +327,7 @@ static void loss_slopes(const void *work, int part, int64_t begin, int64_t end) 
   const float scale = (float)args->attributes->scale, z_scale = (float)args->attributes->z_scale;
   for (int64_t n = begin; n < end; n++) {
     const bool labelled = ((const int32_t *)args->in[1].data)[n] >= 0;
+    const float from_root = root * counts_as(args, 4, n);
     const penalty of = penalty_of(args, n, n / each);
     const float z = 2 * z_scale * of.log_sum_exp / of.sum_of_exps;
     for (int64_t e = 0; e < out->valid[1]; e++) {
@@ -330,7 +336,7 @@ static void loss_slopes(const void *work, int part, int64_t begin, int64_t end) 
       if (of.loads > 0)
         made += scale * slope(&of.all, logit) * term(&of.all, logit) / of.all.sum *
                 ((float)(number_at(&args->in[2], n / each, e) / of.loads) - of.mean);
-      made = labelled ? root * made : 0;
+      made = labelled ? from_root * made : 0;
       put_at(out, n, e, args->accumulate[0], made);
     }
     row_clear_tail(out, n, args->accumulate[0]);

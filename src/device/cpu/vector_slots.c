@@ -3,7 +3,7 @@
 #include "device/cpu/vector.h"
 #include "device/cpu/vector_kernels.h"
 
-/* In place of the slot of a choice that finds none. */
+/* In place of the slot of a choice that finds none, or is of no expert. */
 enum { LEFT_OUT = -1 };
 
 /* Slots [ranks, slots, columns] as rows. */
@@ -61,7 +61,7 @@ static ls_status kernel_slots(const ls_kernel_args *args, ls_error *error) {
   for (int64_t s = 0; s < choices; s++) {
     const int64_t rank = expert_of_row[row[s]] / held;
     const int64_t at = row[s] - first[rank];
-    slot[s] = at < room ? (int32_t)(rank * room + at) : LEFT_OUT;
+    slot[s] = rank < ranks && at < room ? (int32_t)(rank * room + at) : LEFT_OUT;
   }
   return LS_OK;
 }
@@ -73,7 +73,8 @@ static ls_status kernel_left_out(const ls_kernel_args *args, ls_error *error) {
   const int64_t rows = args->in[0].valid[0];
   bool any = false;
   for (int64_t row = 0; row + of->slots < rows && !any; row++) /* one more is for the same rank */
-    any = expert_of_row[row] / of->held == expert_of_row[row + of->slots] / of->held;
+    any = expert_of_row[row] < of->experts &&
+          expert_of_row[row] / of->held == expert_of_row[row + of->slots] / of->held;
   double *out = args->out[0].data;
   *out = (args->accumulate[0] ? *out : 0) + (any ? (double)INFINITY : 0);
   return LS_OK;

@@ -45,6 +45,22 @@ static bool next_pair(const documents *of, int64_t from, pair *found) {
   return false;
 }
 
+ls_status LS_REFERENCE(PAIR_SHARES)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "ii>r", error));
+  const documents all = documents_of(args, 0);
+  for (int64_t first = 0; first < all.rows; first += all.sequence) {
+    const int64_t end = ls_smaller(first + all.sequence, all.rows);
+    const documents of = {all.labels, all.positions, end, all.sequence};
+    int64_t pairs = 0, asked = 0;
+    for (pair at = {.end = first}; next_pair(&of, at.end, &at);) pairs++;
+    for (int64_t n = first; n < end; n++) asked += of.labels[n] >= 0;
+    for (int64_t n = first; n < end; n++)
+      ls_put(&ls_real_data(&args->out[0])[n], of.labels[n] >= 0 ? (double)pairs / (double)asked : 0,
+             args->accumulate[0]);
+  }
+  return LS_OK;
+}
+
 /* log(1 + exp(x)) */
 static double softplus(double x) {
   return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));

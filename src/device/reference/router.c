@@ -292,14 +292,19 @@ static penalty penalty_of(const ls_kernel_args *args, int64_t n, int64_t row) {
   return of;
 }
 
+/* How often the token counts, by the operand of that number, where there is one. */
+static double counts_as(const ls_kernel_args *args, int weights, int64_t n) {
+  return args->inputs > weights ? (double)ls_real_data(&args->in[weights])[n] : 1;
+}
+
 static ls_status sum_penalties(const ls_kernel_args *args) {
   const int64_t each = rows_of_loads(&args->in[0], &args->in[2]);
   double sum = 0;
   for (int64_t n = 0; n < args->in[0].valid[0]; n++) {
     if (ls_index_data(&args->in[1])[n] < 0) continue;
     const penalty of = penalty_of(args, n, n / each);
-    sum += args->attributes->scale * of.mean +
-           args->attributes->z_scale * of.log_sum_exp * of.log_sum_exp;
+    sum += counts_as(args, 3, n) * (args->attributes->scale * of.mean +
+                                    args->attributes->z_scale * of.log_sum_exp * of.log_sum_exp);
   }
   ls_put_cell(&args->out[0], sum, args->accumulate[0]);
   return LS_OK;
@@ -312,6 +317,7 @@ static ls_status penalty_slopes(const ls_kernel_args *args) {
   for (int64_t n = 0; n < out->valid[0]; n++) {
     const LS_REAL *from = ls_real_row(&args->in[0], n);
     const bool labelled = ls_index_data(&args->in[1])[n] >= 0;
+    const double from_root = root * counts_as(args, 4, n);
     const penalty of = penalty_of(args, n, n / each);
     const double z = 2 * args->attributes->z_scale * of.log_sum_exp / of.sum_of_exps;
     for (int64_t e = 0; e < experts; e++) {
@@ -319,7 +325,7 @@ static ls_status penalty_slopes(const ls_kernel_args *args) {
       if (of.loads > 0)
         made += args->attributes->scale * slope(&of.all, from[e]) * share(&of.all, from[e]) *
                 (number_at(&args->in[2], n / each, e) / of.loads - of.mean);
-      ls_put(&ls_real_row(out, n)[e], labelled ? root * made : 0, args->accumulate[0]);
+      ls_put(&ls_real_row(out, n)[e], labelled ? from_root * made : 0, args->accumulate[0]);
     }
     ls_put_padding(ls_real_row(out, n), experts, out->dims[1], args->accumulate[0]);
   }
@@ -332,7 +338,7 @@ ls_status LS_REFERENCE(ROUTER_LOSS)(const ls_kernel_args *args, ls_error *error)
 }
 
 ls_status LS_REFERENCE(ROUTER_LOSS_EACH)(const ls_kernel_args *args, ls_error *error) {
-  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rir>d", error));
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, args->inputs > 3 ? "rirr>d" : "rir>d", error));
   return sum_penalties(args);
 }
 
@@ -342,6 +348,6 @@ ls_status LS_REFERENCE(ROUTER_LOSS_BWD)(const ls_kernel_args *args, ls_error *er
 }
 
 ls_status LS_REFERENCE(ROUTER_LOSS_EACH_BWD)(const ls_kernel_args *args, ls_error *error) {
-  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rird>r", error));
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, args->inputs > 4 ? "rirdr>r" : "rird>r", error));
   return penalty_slopes(args);
 }

@@ -7,7 +7,8 @@
  * those ranks; what arrives is sorted by expert. Slots [ranks, slots, columns] are rows one after
  * the other. */
 
-/* In place of the slot of a choice that finds none: LS_OP_LEFT_OUT tells of it. */
+/* In place of the slot of a choice that finds none: LS_OP_LEFT_OUT tells of it; or of one that is
+ * dropped, of no expert. */
 enum { LEFT_OUT = -1 };
 
 static LS_REAL *slot_of(const ls_view *slots, int64_t slot) {
@@ -47,7 +48,8 @@ ls_status LS_REFERENCE(SLOTS)(const ls_kernel_args *args, ls_error *error) {
     const int32_t expert = expert_of_row[row[s]];
     const int64_t rank = expert / held;
     const int64_t at = row[s] - first_row(expert_of_row, choices, rank * held);
-    slot[s] = at < experts->dims[1] ? (int32_t)(rank * experts->dims[1] + at) : LEFT_OUT;
+    const bool has = expert < args->attributes->experts && at < experts->dims[1];
+    slot[s] = has ? (int32_t)(rank * experts->dims[1] + at) : LEFT_OUT;
     if (slot[s] == LEFT_OUT) continue;
     expert_of_slot[slot[s]] = expert;
     ls_real_data(&args->out[2])[slot[s]] = ls_real_data(&args->in[2])[row[s]];
