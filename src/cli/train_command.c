@@ -72,6 +72,7 @@ static const char *describe_texts(ls_arena *arena, const ls_run_classes *classes
     char shown[LS_QUOTE_BYTES];
     ls_quote(shown, classes->names[c], strlen(classes->names[c]));
     names = ls_arena_printf(arena, "%s%s%s", names, c ? ", " : "", shown);
+    if (classes->weight) names = ls_arena_printf(arena, "%s x %.4g", names, classes->weight[c]);
   }
   return ls_arena_printf(
       arena, "%s of %lld classes (%s%s): %lld examples in %lld sequences%s",

@@ -245,16 +245,27 @@ ls_status ls_labelled_encode(const ls_labelled *labelled, const json_t *json, co
   return status;
 }
 
-/* Labels that are met. */
+/* Labels that are met, or where classes are known how often each is. */
 typedef struct survey {
   ls_arena *arena;
   const ls_run_file *run;
-  const ls_text_files *files;
-  json_t *names;   /* by name: true */
-  int64_t largest; /* of the numbers; -1: there are none */
+  bool each; /* words have classes */
+  ls_text_files files;
+  json_t *names;            /* by name: true */
+  int64_t largest;          /* of the numbers; -1: there are none */
+  const ls_labelled *known; /* NULL: none are */
+  int64_t *counts;          /* [known->count] */
 } survey;
 
+static ls_status count_label(survey *self, const json_t *label, ls_error *error) {
+  int32_t number;
+  LS_TRY(find_class(self->known, label, &number, error));
+  self->counts[number]++;
+  return LS_OK;
+}
+
 static ls_status add_label(survey *self, const json_t *label, ls_error *error) {
+  if (self->known) return count_label(self, label, error);
   const char *key = self->run->data.label_key;
   const char *name = name_of(label);
   const json_int_t number = json_integer_value(label);
@@ -275,10 +286,9 @@ static ls_status add_label(survey *self, const json_t *label, ls_error *error) {
 
 static ls_status add_labels(survey *self, const json_t *json, ls_error *error) {
   const char *key = self->run->data.label_key;
-  const bool each = self->run->classes.pooling == LS_RUN_POOLING_TOKENS;
   const json_t *label;
-  LS_TRY(find_label(json, key, each, &label, error));
-  if (!each) return add_label(self, label, error);
+  LS_TRY(find_label(json, key, self->each, &label, error));
+  if (!self->each) return add_label(self, label, error);
   for (size_t l = 0; l < json_array_size(label); l++) {
     const json_t *one = json_array_get(label, l);
     if (is_no_class(one)) continue;
@@ -291,7 +301,7 @@ static ls_status add_labels(survey *self, const json_t *json, ls_error *error) {
 static ls_status survey_block(survey *self, const ls_text_block *block, ls_error *error) {
   char where[512];
   json_t *root;
-  const char *path = self->files->items[block->file].path;
+  const char *path = self->files.items[block->file].path;
   snprintf(where, sizeof where, "%s:%lld", path, (long long)block->line);
   if (!block->line)
     return ls_fail(error, LS_INPUT,
@@ -306,7 +316,7 @@ static ls_status survey_block(survey *self, const ls_text_block *block, ls_error
   return status == LS_OK ? LS_OK : ls_error_prefix(error, "%s", where);
 }
 
-static ls_status survey_files(survey *self, ls_text_blocks *blocks, ls_error *error) {
+static ls_status survey_blocks(survey *self, ls_text_blocks *blocks, ls_error *error) {
   const bool skips = self->run->data.on_bad_line == LS_RUN_BAD_LINE_SKIP;
   for (;;) {
     ls_text_batch batch;
@@ -319,6 +329,21 @@ static ls_status survey_files(survey *self, ls_text_blocks *blocks, ls_error *er
       if (status != LS_OK && !passes) return status;
     }
   }
+}
+
+/* Those of data.text. */
+static ls_status survey_files(survey *self, ls_error *error) {
+  const ls_run_texts *text = &self->run->data.text;
+  const char *key = ls_run_file_where(self->run, "data.text");
+  const char **patterns = LS_NEW_ARRAY(self->arena, const char *, text->count + 1);
+  for (int i = 0; i < text->count; i++) patterns[i] = text->items[i].path;
+  LS_TRY(ls_run_file_require(self->run, "data.text", error));
+  LS_TRY(ls_text_files_find(self->arena, key, patterns, text->count, &self->files, error));
+  ls_text_blocks *blocks;
+  ls_text_blocks_open(key, &self->files, ls_tokenizer_bytes(), 1, &blocks);
+  const ls_status status = survey_blocks(self, blocks, error);
+  ls_text_blocks_close(&blocks);
+  return status;
 }
 
 static int by_bytes(const void *a, const void *b) {
@@ -341,20 +366,26 @@ static void list_classes(const survey *self, const char *const **names, int64_t 
 ls_status ls_labelled_find_classes(ls_arena *arena, const ls_run_file *run,
                                    const char *const **names, int64_t *count, ls_error *error) {
   const char *key = ls_run_file_where(run, "data.text");
-  ls_text_files files;
-  const char **patterns = LS_NEW_ARRAY(arena, const char *, run->data.text.count + 1);
-  for (int i = 0; i < run->data.text.count; i++) patterns[i] = run->data.text.items[i].path;
-  LS_TRY(ls_run_file_require(run, "data.text", error));
-  LS_TRY(ls_text_files_find(arena, key, patterns, run->data.text.count, &files, error));
-  survey self = {arena, run, &files, json_object(), -1};
-  ls_text_blocks *blocks;
-  ls_text_blocks_open(key, &files, ls_tokenizer_bytes(), 1, &blocks);
-  const ls_status status = survey_files(&self, blocks, error);
-  ls_text_blocks_close(&blocks);
+  survey self = {.arena = arena,
+                 .run = run,
+                 .each = run->classes.pooling == LS_RUN_POOLING_TOKENS,
+                 .names = json_object(),
+                 .largest = -1};
+  const ls_status status = survey_files(&self, error);
   if (status == LS_OK) list_classes(&self, names, count);
   json_decref(self.names);
   LS_TRY(status);
   if (*count >= 2) return LS_OK;
   return ls_fail(error, LS_INPUT, "%s: found %lld class%s under \"%s\"; expected two or more", key,
                  (long long)*count, *count == 1 ? "" : "es", run->data.label_key);
+}
+
+ls_status ls_labelled_count(ls_arena *arena, const ls_run_file *run, int64_t *counts,
+                            ls_error *error) {
+  const ls_labelled known = {
+      .label_key = run->data.label_key, .names = run->classes.names, .count = run->classes.count};
+  survey self = {
+      .arena = arena, .run = run, .each = run->classes.each, .known = &known, .counts = counts};
+  for (int64_t c = 0; c < known.count; c++) counts[c] = 0;
+  return survey_files(&self, error);
 }

@@ -48,4 +48,9 @@ LS_CHECKED ls_status ls_labelled_find_classes(ls_arena *arena, const ls_run_file
                                               const char *const **names, int64_t *count,
                                               ls_error *error);
 
+/* How often each of run->classes is a label in data.text, of texts too that are left out later or
+ * validated on. LS_INPUT, with file and line: a label that is none of them. */
+LS_CHECKED ls_status ls_labelled_count(ls_arena *arena, const ls_run_file *run, int64_t *counts,
+                                       ls_error *error);
+
 #endif

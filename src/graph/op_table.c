@@ -775,5 +775,6 @@ static const ls_op rows[LS_OP_COUNT] = {
 };
 
 const ls_op *ls_op_row(ls_op_kind kind) {
-  return ls_step_ops[kind].labels ? &ls_step_ops[kind] : &rows[kind];
+  if (ls_step_ops[kind].labels) return &ls_step_ops[kind];
+  return ls_class_ops[kind].labels ? &ls_class_ops[kind] : &rows[kind];
 }

@@ -344,6 +344,8 @@ static void make_loss(ls_graph *graph, const ls_build_options *options, ls_tenso
   else if (taught.index >= 0)
     ls_graph_distillation(graph, logits, taught, options->teacher.temperature,
                           options->teacher.share);
+  else if (options->weighted)
+    ls_graph_weighted_cross_entropy(graph, logits);
   else
     ls_graph_cross_entropy(graph, logits);
 }

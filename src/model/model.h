@@ -286,6 +286,7 @@ typedef struct ls_build_options {
   int64_t expert_ranks; /* between which rows of tokens are sent; 0: all tokens come to them */
   int64_t token_ranks;  /* with these: over which tokens are shared out */
   int64_t expert_bound; /* and hundredths of even loads that one may send another; 0: all */
+  bool weighted;        /* labels count as often as graph->weights says */
   ls_model_pairs pairs; /* with documents, two of which may be as long as the model is made for */
   ls_model_teacher teacher; /* not in decoding, nor with pairs */
 } ls_build_options;

@@ -67,6 +67,12 @@ ls_status ls_sum_told(ls_rank *rank, ls_told *told, ls_error *error) {
                        error);
 }
 
+int64_t ls_told_asked(const ls_told *told) {
+  int64_t asked = 0;
+  for (int64_t c = 0; c < told->classes; c++) asked += told->of[c].asked;
+  return asked;
+}
+
 int64_t ls_told_right(const ls_told *told) {
   int64_t right = 0;
   for (int64_t c = 0; c < told->classes; c++) right += told->of[c].right;

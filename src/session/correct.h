@@ -42,6 +42,9 @@ LS_CHECKED ls_status ls_count_told(ls_rank *rank, ls_told *told, ls_error *error
 /* The sum over all ranks. Collective. */
 LS_CHECKED ls_status ls_sum_told(ls_rank *rank, ls_told *told, ls_error *error);
 
+/* How many labels there are. */
+int64_t ls_told_asked(const ls_told *told);
+
 /* Labels told right, and the mean of F1 over the classes that are asked or told. That of all
  * together is the share told right: each label is one class, and one is told. NaN: there is none.
  */

@@ -86,7 +86,8 @@ static ls_status repeat(repeating *of, ls_rank *rank, ls_error *error) {
   if (!of->options->no_peak) LS_TRY(ls_session_peak(of->session, rank, &peak, error));
   if (ls_rank_number(rank) == 0) of->made->peak = peak;
   const int steps = warm_steps(of) + of->options->steps;
-  const ls_inputs inputs = {.take = take_tokens, .context = of};
+  const ls_inputs inputs = {
+      .take = take_tokens, .context = of, .weights = of->session->run->classes.weight};
   ls_steps driver = ls_steps_of(rank, &inputs, rate_at, of);
   driver.policy = LS_STEPS_SKIP;
   driver.again = ls_session_step_again(of->session);

@@ -205,7 +205,7 @@ static ls_status train_steps(ls_steps *steps, job *work, int count, ls_error *er
 static ls_status train(ls_rank *rank, job *work, ls_error *error) {
   const ls_experiment *experiment = work->experiment;
   const int count = experiment->steps ? experiment->steps : LS_TRAJECTORY_STEPS;
-  const ls_inputs inputs = {.take = take_tokens, .context = work};
+  const ls_inputs inputs = {.take = take_tokens, .context = work, .weights = experiment->weights};
   LS_TRY(write_parameters(rank, work, error));
   ls_steps steps = ls_steps_of(rank, &inputs, rate_at, work);
   steps.speculates_always = true;
@@ -263,6 +263,7 @@ ls_status ls_experiment_graph(ls_arena *arena, const ls_experiment *experiment,
       .sequence = experiment->sequence,
       .documents = experiment->documents || experiment->pairs.beta > 0,
       .pairs = experiment->pairs,
+      .weighted = experiment->weights,
       .teacher = experiment->teacher};
   ls_build_options_lay(&options, layout);
   LS_TRY(ls_model_build(arena, experiment->config, &options, graph, error));

@@ -384,7 +384,8 @@ static ls_status repeat(worker *self, ls_error *error) {
   const ls_inputs inputs = {.take = has_pairs          ? take_pairs
                                     : trace->given.ids ? take_given
                                                        : take_tokens,
-                            .context = has_pairs ? (void *)&pairs : (void *)trace};
+                            .context = has_pairs ? (void *)&pairs : (void *)trace,
+                            .weights = self->of->session->run->classes.weight};
   LS_TRY(ls_session_load_weights(self->of->session, self->rank, trace->model, NULL, error));
   if (trace->adapter_folder)
     LS_TRY(ls_session_load_adapters(self->of->session, self->rank, trace->adapter_folder, error));
@@ -664,6 +665,8 @@ ls_status ls_verify_prepare(ls_arena *arena, const char *folder, const char *con
     made->run->dpo.beta = trace->pairs.beta;
   }
   if (trace->correct) made->run->task = LS_RUN_CLASSIFY;
+  if (trace->class_weights)
+    made->run->classes.weights = (ls_run_globs){trace->class_weights, trace->class_weight_count};
   if (trace->teacher.folder) {
     made->run->task = LS_RUN_DISTILL;
     made->run->teacher = trace->teacher.folder;
