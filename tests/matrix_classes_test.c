@@ -67,12 +67,19 @@ static ls_model_config of_tokens(ls_arena *arena, int shape) {
 
 static const double weights[] = {0.25, 1.5, 3};
 
-/* Of each other the classes are weighed. */
+/* Texts with any of the classes. */
+static ls_model_config several(ls_arena *arena, int shape) {
+  ls_model_config config = shape == 1 ? encoder(arena, shape) : config_of(arena, shape);
+  ls_model_set_several(arena, &config);
+  return config;
+}
+
+/* Some weigh their classes. */
 static const struct {
   ls_model_config (*config)(ls_arena *arena, int shape);
   const double *weights;
-} forms[] = {
-    {config_of, NULL}, {adapted, weights}, {meant, NULL}, {encoder, NULL}, {of_tokens, weights}};
+} forms[] = {{config_of, NULL}, {adapted, weights},   {meant, NULL},
+             {encoder, NULL},   {of_tokens, weights}, {several, NULL}};
 
 /* By shape. */
 enum { MOST_ROWS = 6, ROWS = 11, FORMS = sizeof forms / sizeof *forms };
@@ -144,6 +151,12 @@ static bool a_mean_over_labels(ls_program *program) {
   return true;
 }
 
+static bool a_mean_over_less(ls_program *program) {
+  ls_instruction *gradient = ls_test_find(program, LS_OP_BCE_GRAD, 0);
+  if (gradient) gradient->attributes.scale = 0.5;
+  return gradient;
+}
+
 static bool another_function(ls_program *program) {
   ls_instruction *tanh = ls_test_find(program, LS_OP_SOFTCAP, 0);
   if (tanh) tanh->attributes.softcap = 2;
@@ -175,6 +188,7 @@ static void the_proof_sees_faults(void **state) {
       {encoder, 1, {"a mean of the tokens before", mean_of_tokens_before, NULL, false}, NULL},
       {config_of, 1, {"weights of microbatch 0", weights_of_first_microbatch, NULL, true}, weights},
       {config_of, 1, {"a mean over labels", a_mean_over_labels, NULL, true}, weights},
+      {several, 1, {"a mean over less", a_mean_over_less, NULL, true}, NULL},
   };
   const ls_layout layout = ls_test_layout_of(&layouts[1].rows[1]);
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {

@@ -75,9 +75,10 @@ static const char *describe_texts(ls_arena *arena, const ls_run_classes *classes
     if (classes->weight) names = ls_arena_printf(arena, "%s x %.4g", names, classes->weight[c]);
   }
   return ls_arena_printf(
-      arena, "%s of %lld classes (%s%s): %lld examples in %lld sequences%s",
-      classes->each ? "words" : "texts", (long long)classes->count, names,
-      c < classes->count ? ", ..." : "", (long long)all->examples, (long long)all->row_count,
+      arena, "%s of %s%lld classes (%s%s): %lld examples in %lld sequences%s",
+      classes->each ? "words" : "texts", classes->several ? "any of " : "",
+      (long long)classes->count, names, c < classes->count ? ", ..." : "", (long long)all->examples,
+      (long long)all->row_count,
       classes->each ? ls_arena_printf(arena, "; %lld words have a class", (long long)all->trained)
                     : "");
 }

@@ -21,7 +21,7 @@ static ls_view reals(double *data, int64_t rows, int64_t columns) {
 }
 
 static void call(ls_op_kind kind, int inputs, const ls_view *in, int outputs, const ls_view *out) {
-  const ls_attributes attributes = {.columns = CLASSES};
+  const ls_attributes attributes = {.scale = 1.0 / CLASSES};
   ls_kernel_args args = {.attributes = &attributes, .inputs = inputs, .outputs = outputs};
   for (int i = 0; i < inputs; i++) args.in[i] = in[i];
   for (int o = 0; o < outputs; o++) args.out[o] = out[o];
@@ -75,6 +75,48 @@ static void weighted_cross_entropy_is_pytorchs(void **state) {
   expect_near(slopes, expected, ROWS * CLASSES);
 }
 
+/* torch.nn.BCEWithLogitsLoss over rows that have classes, and its gradient; of columns cut in two
+ * as of the whole. */
+static void binary_cross_entropy_is_pytorchs(void **state) {
+  (void)state;
+  enum { ROWS = 4 };
+  double logits[ROWS * CLASSES] = {1, -0.5, 2, 0.25, 3, -1, -40, 0, 800, NAN, NAN, NAN};
+  int32_t numbers[ROWS] = {1 | 4, 0, 1 | 2, -1};
+  double mean[ROWS], loss, scale = 1.0 / 3, slopes[ROWS * CLASSES];
+  static const double expected[ROWS * CLASSES] = {-0.02988238015222168,
+                                                  0.04194896319979394,
+                                                  -0.013244769113568632,
+                                                  0.062464055653977564,
+                                                  0.10584156964693704,
+                                                  0.02988238015222168,
+                                                  -0.1111111111111111,
+                                                  -0.05555555555555555,
+                                                  0.1111111111111111,
+                                                  0,
+                                                  0,
+                                                  0};
+  const ls_view x = reals(logits, ROWS, CLASSES), labels = view(numbers, LS_I32, ROWS, 1);
+  const ls_view means = reals(mean, ROWS, 1), cell = reals(&scale, 1, 1);
+  call(LS_OP_BCE_SUM, 2, (ls_view[]){x, labels}, 1, &means);
+  call(LS_OP_BCE_LOSS, 2, (ls_view[]){means, labels}, 1, (ls_view[]){reals(&loss, 1, 1)});
+  expect_near((double[]){loss / 3}, (double[]){93.97724470247468}, 1);
+  call(LS_OP_BCE_GRAD, 3, (ls_view[]){x, labels, cell}, 1,
+       (ls_view[]){reals(slopes, ROWS, CLASSES)});
+  expect_near(slopes, expected, ROWS * CLASSES);
+  double last[ROWS], other[ROWS];
+  for (int n = 0; n < ROWS; n++) last[n] = logits[n * CLASSES + 2], logits[n * CLASSES + 2] = NAN;
+  ls_view left = x, right = view(last, LS_F64, ROWS, 2);
+  left.valid[1] = 2;
+  right.dims[1] = right.valid[1] = 1;
+  right.start[1] = 2;
+  const double whole = loss;
+  call(LS_OP_BCE_SUM, 2, (ls_view[]){left, labels}, 1, &means);
+  call(LS_OP_BCE_SUM, 2, (ls_view[]){right, labels}, 1, (ls_view[]){reals(other, ROWS, 1)});
+  for (int n = 0; n < ROWS; n++) mean[n] += other[n];
+  call(LS_OP_BCE_LOSS, 2, (ls_view[]){means, labels}, 1, (ls_view[]){reals(&loss, 1, 1)});
+  expect_near(&loss, &whole, 1);
+}
+
 /* A sum of weights below 1 is divided by as it is. */
 static void a_mean_over_little_weight_is_one(void **state) {
   (void)state;
@@ -89,6 +131,7 @@ static void a_mean_over_little_weight_is_one(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(weighted_cross_entropy_is_pytorchs),
+                                     cmocka_unit_test(binary_cross_entropy_is_pytorchs),
                                      cmocka_unit_test(a_mean_over_little_weight_is_one)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -265,7 +265,8 @@ static void fill_input(const kernel_case *test, int input) {
   const bool logits =
       input == 0 && (test->kind == LS_OP_XENT_MAX || test->kind == LS_OP_XENT_SUM ||
                      test->kind == LS_OP_XENT_SUM_EACH || test->kind == LS_OP_XENT_GRAD ||
-                     test->kind == LS_OP_XENT_GRAD_EACH);
+                     test->kind == LS_OP_XENT_GRAD_EACH || test->kind == LS_OP_BCE_SUM ||
+                     test->kind == LS_OP_BCE_GRAD);
   const bool distilled = (input == 0 || input == 2) &&
                          (test->kind == LS_OP_DISTILL_SUM || test->kind == LS_OP_DISTILL_GRAD);
   for (int64_t i = 0; i < view->dims[0]; i++)
@@ -534,8 +535,8 @@ static void no_rows_give_zero_gradients(void **state) {
   /* embedding, linear, bias: 1 each; norms: 2, 1, 1 and 1; grouped products: 2, their biases: 2;
    * sinks: 1, and of a ring 1; loss, count and norm: 1 each; of pairs the loss and the count 1
    * each, rewards 3; of routers the losses 1 each, loads 2 and 1; of distillation 3; of weighted
-   * labels the loss and the count. */
-  assert_int_equal(zeroed, 32);
+   * labels the loss and the count, and of several the loss. */
+  assert_int_equal(zeroed, 33);
 }
 
 static void in_place_equals_apart(void **state) {

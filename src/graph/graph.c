@@ -587,6 +587,17 @@ void ls_graph_weighted_cross_entropy(ls_graph *graph, ls_tensor_id logits) {
   count_by(graph, LS_OP_COUNT_WEIGHTS, graph->weights, 0);
 }
 
+void ls_graph_binary_cross_entropy(ls_graph *graph, ls_tensor_id logits) {
+  const int64_t classes = ls_graph_tensor(graph, logits)->dims[1];
+  const ls_attributes attributes = {.scale = 1 / (double)classes};
+  ls_tensor_id means = first_output(graph, LS_OP_BCE_SUM, &attributes,
+                                    (ls_tensor_id[]){logits, graph->labels}, NULL);
+  graph->logits = logits;
+  graph->loss =
+      first_output(graph, LS_OP_BCE_LOSS, NULL, (ls_tensor_id[]){means, graph->labels}, NULL);
+  count_by(graph, LS_OP_COUNT_VALID, none, 0);
+}
+
 void ls_graph_distillation(ls_graph *graph, ls_tensor_id logits, ls_tensor_id teacher,
                            double temperature, double share) {
   const ls_attributes attributes = {.softmax_scale = 1 / temperature, .scale = share};

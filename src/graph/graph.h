@@ -338,6 +338,10 @@ void ls_graph_cross_entropy(ls_graph *graph, ls_tensor_id logits);
 /* The same, and graph->weights, of which the loss is a weighted mean. */
 void ls_graph_weighted_cross_entropy(ls_graph *graph, ls_tensor_id logits);
 
+/* The same where a label is a set of classes, class c being its bit c: the mean over tokens and
+ * classes of binary cross-entropies (torch.nn.BCEWithLogitsLoss). */
+void ls_graph_binary_cross_entropy(ls_graph *graph, ls_tensor_id logits);
+
 /* The same for pairs of answers, and graph->reference, answers and rewards; needs graph->positions
  * too. Direct preference optimization (Rafailov et al., 2023): over pairs the mean of
  * -(1 - smoothing) log sigmoid(z) - smoothing log sigmoid(-z), z = beta times how much more likely

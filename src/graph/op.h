@@ -99,6 +99,8 @@ enum {
   X(XENT_LOSS, "xent_loss")                       \
   X(XENT_SUM_EACH, "xent_sum_each")               \
   X(XENT_LOSS_EACH, "xent_loss_each")             \
+  X(BCE_SUM, "bce_sum")                           \
+  X(BCE_LOSS, "bce_loss")                         \
   X(DISTILL_SUM, "distill_sum")                   \
   X(DISTILL_LOSS, "distill_loss")                 \
   X(PAIR_LOSS, "pair_loss")                       \
@@ -149,6 +151,7 @@ enum {
   X(XENT_GRAD, "xent_grad")                       \
   X(XENT_GRAD_EACH, "xent_grad_each")             \
   X(XENT_LOSS_EACH_BWD, "xent_loss_each_bwd")     \
+  X(BCE_GRAD, "bce_grad")                         \
   X(DISTILL_GRAD, "distill_grad")                 \
   X(PAIR_LOSS_BWD, "pair_loss_bwd")               \
   /* the step around them */                      \

@@ -21,4 +21,24 @@ const ls_op ls_class_ops[LS_OP_COUNT] = {
                              .shardable = "n",
                              .precision = {LS_DOUBLE},
                              .indices = "0"},
+    /* Several labels: a token's is a set of classes, class c being its bit c. Logits, labels -> the
+     * mean over the classes, of which `scale` is one's share, of the binary cross-entropies; its
+     * parts differentiate together, as those of the cross-entropy do */
+    [LS_OP_BCE_SUM] = {.labels = "n v, n -> n",
+                       .shardable = "nv",
+                       .precision = {LS_ACCUMULATE},
+                       .gradients = {{LS_OP_BCE_GRAD, "01a", "0"}},
+                       .indices = "1"},
+    /* means, labels -> their sum over tokens with a label */
+    [LS_OP_BCE_LOSS] = {.labels = "n, n -> 1",
+                        .duty = LS_DUTY_LOSS,
+                        .shardable = "n",
+                        .precision = {LS_DOUBLE},
+                        .passes = "0",
+                        .indices = "1"},
+    /* logits, labels, scale -> dlogits */
+    [LS_OP_BCE_GRAD] = {.labels = "n v, n, 1 -> n v",
+                        .shardable = "nv",
+                        .in_place = 1,
+                        .indices = "1"},
 };

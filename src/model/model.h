@@ -18,7 +18,7 @@
 #include "graph/graph.h"
 #include "lockstep/dtype.h"
 
-enum { LS_MAX_END_IDS = 8, LS_MOST_CLASSES = 1 << 16 };
+enum { LS_MAX_END_IDS = 8, LS_MOST_CLASSES = 1 << 16, LS_MOST_SEVERAL = 31 };
 
 /* HF's rope_type: "default" and the others by name. */
 typedef enum ls_rope_scaling {
@@ -107,7 +107,8 @@ enum { LS_LAYER_WINDOW = 1, LS_LAYER_NO_ROPE = 2, LS_LAYER_DENSE = 4 };
   X(ls_precision, blocks, "quantize") /* of weights of a block's products; LS_COMPUTE: not */      \
   /* that the head tells apart, of a text by its last token; 0: the head is of tokens */           \
   X(int64_t, classes, "classes")                                                                   \
-  X(ls_pooling, pooling, "classifier_pooling") /* with classes: what of a text they are told by */
+  X(ls_pooling, pooling, "classifier_pooling") /* with classes: what of a text they are told by */ \
+  X(bool, several, "problem_type")             /* a text may have any of the classes */
 
 /* The products of a block that adapters can be beside: by the name that their weights have. */
 enum { LS_MODEL_LINEARS = 7 };
@@ -192,6 +193,12 @@ LS_CHECKED ls_status ls_model_quantize(ls_model_config *config, ls_precision pre
  * and its config.json what transformers writes of them. It had none. */
 void ls_model_set_classes(ls_arena *arena, ls_model_config *config, const char *const *names,
                           int64_t count);
+
+/* How many labels there are of a classifier: classes, or where a text has several sets of them. */
+int64_t ls_model_labels(const ls_model_config *config);
+
+/* Has a text any of the model's classes, and not one; so config.json says. */
+void ls_model_set_several(ls_arena *arena, ls_model_config *config);
 
 /* Has a head over classes read this of a text; config.json says so where that is not what its
  * family does. */

@@ -17,6 +17,11 @@ static bool asks_prompts(const ls_run_file *run) {
   return given->count > 1 || (given->count == 1 && strcmp(given->items[0], "none") != 0);
 }
 
+static bool asks_weights(const ls_run_file *run) {
+  const ls_run_globs *asked = &run->classes.weights;
+  return asked->count != 1 || strcmp(asked->items[0], "none") != 0;
+}
+
 static ls_status check_keys(const ls_session *session, ls_error *error) {
   const ls_run_file *run = session->run;
   if (run->data.documents == LS_RUN_STREAM)
@@ -47,6 +52,37 @@ static ls_status give_classes(ls_session *session, ls_error *error) {
   const char *const *names = ls_model_class_names(session->arena, config, &count);
   if (!names) LS_TRY(ls_labelled_find_classes(session->arena, session->run, &names, &count, error));
   ls_model_set_classes(session->arena, config, names, count);
+  if (!session->run->classes.several) return LS_OK;
+  if (count > LS_MOST_SEVERAL)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found %lld classes, of which a text may have any; expected at most %d",
+                   ls_run_file_where(session->run, "classes.several"), (long long)count,
+                   LS_MOST_SEVERAL);
+  ls_model_set_several(session->arena, config);
+  return LS_OK;
+}
+
+/* A head that is there already says how many classes a text has. */
+static ls_status settle_several(ls_session *session, ls_error *error) {
+  ls_run_classes *classes = &session->run->classes;
+  const ls_model_config *config = &session->config;
+  if (classes->several && !config->several)
+    return refuse(session, "classes.several",
+                  "found true with a model whose head tells one class of a text: leave it out",
+                  error);
+  if (config->several && classes->pooling == LS_RUN_POOLING_TOKENS)
+    return refuse(session, "classes.several",
+                  "found true with classes.pooling=tokens, whose words have one class each; "
+                  "expected one of the two",
+                  error);
+  if (config->several && asks_weights(session->run))
+    return refuse(session, "classes.weights",
+                  "found a value with several labels of a text, whose classes count alike: leave "
+                  "it out",
+                  error);
+  if (classes->several == config->several) return LS_OK;
+  classes->several = config->several;
+  ls_run_file_mark_resolved(session->run, "classes.several");
   return LS_OK;
 }
 
@@ -106,11 +142,6 @@ static ls_status balance(ls_session *session, double *weight, ls_error *error) {
   return LS_OK;
 }
 
-static bool asks_weights(const ls_run_file *run) {
-  const ls_run_globs *asked = &run->classes.weights;
-  return asked->count != 1 || strcmp(asked->items[0], "none") != 0;
-}
-
 static ls_status settle_weights(ls_session *session, ls_error *error) {
   ls_run_classes *classes = &session->run->classes;
   const ls_run_globs *asked = &classes->weights;
@@ -158,6 +189,9 @@ ls_status ls_classes_settle(ls_session *session, ls_error *error) {
   if (run->task != LS_RUN_CLASSIFY && run->classes.pooling != LS_RUN_POOLING_AUTO)
     return refuse(session, "classes.pooling",
                   "found a value without task=classify; expected that too", error);
+  if (run->task != LS_RUN_CLASSIFY && run->classes.several)
+    return refuse(session, "classes.several",
+                  "found a value without task=classify; expected that too", error);
   if (run->task != LS_RUN_CLASSIFY && asks_weights(run))
     return refuse(session, "classes.weights",
                   "found a value without task=classify; expected that too", error);
@@ -165,6 +199,7 @@ ls_status ls_classes_settle(ls_session *session, ls_error *error) {
   LS_TRY(check_keys(session, error));
   const bool own = config->classes && ls_adapters_has(run->model);
   if (!config->classes) LS_TRY(give_classes(session, error));
+  LS_TRY(settle_several(session, error));
   LS_TRY(settle_pooling(session, error));
   if (config->lora_rank && !own) LS_TRY(ls_adapters_keep_head(&session->config, error));
   run->classes.names = config->class_names;

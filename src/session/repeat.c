@@ -20,7 +20,7 @@ static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t
   const repeating *of = context;
   const ls_model_config *config = &of->session->config;
   const uint64_t vocabulary = (uint64_t)config->vocabulary;
-  const uint64_t labels = config->classes ? (uint64_t)config->classes : vocabulary;
+  const uint64_t labels = config->classes ? (uint64_t)ls_model_labels(config) : vocabulary;
   for (int64_t i = 0; i < count; i++) {
     const uint64_t at = (uint64_t)(first + i);
     batch->ids[i] = (int32_t)(ls_random_bits(1, (uint64_t)step, at) % vocabulary);

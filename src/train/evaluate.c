@@ -30,7 +30,7 @@ static ls_status evaluate_batches(const ls_session *session, const ls_dataset *d
   inputs.weights = session->run->classes.weight;
   const bool classifies = session->config.classes > 0;
   double sum = 0, counted = 0;
-  *found = (ls_evaluation){.loss = NAN, .accuracy = NAN, .macro_f1 = NAN};
+  *found = (ls_evaluation){.loss = NAN, .accuracy = NAN, .macro_f1 = NAN, .micro_f1 = NAN};
   for (int64_t b = 0; b < batches; b++) {
     LS_TRY(ls_agree_any(rank, ls_stop_asked(), "whether to stop", &found->interrupted, error));
     if (found->interrupted) return LS_OK;
@@ -49,13 +49,14 @@ static ls_status evaluate_batches(const ls_session *session, const ls_dataset *d
   if (counted > 0) found->loss = sum / counted;
   if (classifies) found->accuracy = (double)found->correct / (double)found->tokens;
   if (classifies) found->macro_f1 = ls_told_macro_f1(counts);
+  if (classifies) found->micro_f1 = ls_told_micro_f1(counts);
   return LS_OK;
 }
 
 ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset, ls_rank *rank,
                       const ls_evaluating *told, ls_evaluation *found, ls_error *error) {
   ls_arena *scratch = ls_arena_create();
-  ls_told counts = ls_told_none(scratch, session->config.classes);
+  ls_told counts = ls_told_none(scratch, session->config.classes, session->config.several);
   const ls_status status = evaluate_batches(session, dataset, rank, told, &counts, found, error);
   ls_arena_destroy(&scratch);
   return status;

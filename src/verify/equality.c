@@ -68,7 +68,8 @@ static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t
   const job *work = context;
   const ls_experiment *of = work->experiment;
   const uint64_t vocabulary = (uint64_t)of->config->vocabulary;
-  const uint64_t classes = (uint64_t)of->config->classes, labels = classes ? classes : vocabulary;
+  const uint64_t classes = (uint64_t)ls_model_labels(of->config),
+                 labels = classes ? classes : vocabulary;
   for (int64_t i = 0; i < count; i++) {
     const int64_t at = first + i;
     const uint64_t place = (uint64_t)(step * of->sequences * of->sequence + at);

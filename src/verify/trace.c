@@ -170,8 +170,9 @@ static ls_status check_words(const ls_json_object *root, const char *plain, bool
        /* config.json says how often */
        pairs
            ? "mean over the step's micro_batches*B pairs of -lc - beta*log sigmoid(log odds ratio)"
-       : classes || masked || taught ? NULL
-                                     : "mean cross-entropy over B*T positions + "},
+       : classes          ? "binary cross-entropy of the "
+       : masked || taught ? NULL
+                          : "mean cross-entropy over B*T positions + "},
       {"aux", "E * sum_e f_e * P_e over the rows of ALL mixture layers and tokens of a micro-batch",
        NULL},
       {"routing", "softmax over all experts' logits, the ", NULL},

@@ -1,8 +1,8 @@
 #include "text/number.h"
 #include "verify/trace.h"
 
-/* The class of each row goes to the last of its tokens, or to the first. What is behind them no
- * token sees. */
+/* The class of each row, or their set, goes to the last of its tokens, or to the first. What is
+ * behind them no token sees. */
 static ls_status place_labels(const ls_trace *trace, const int32_t *given, const int32_t *mask,
                               bool first, int32_t *labels, ls_error *error) {
   const int64_t rows = trace->steps * trace->rows;
