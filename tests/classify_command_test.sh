@@ -75,6 +75,21 @@ says "texts told right"
 run 0 check model=config.json $keys mesh.pp=1 mesh.dp_shard=2 -n 2
 says "proved"
 
+# Classes that count more or less: numbers, or those that make up for how many there are, which a run
+# keeps for what evaluates it.
+sed '2~9d; 3~9d; 6~9d' reviews.jsonl >unlike.jsonl
+weighted="model=config.json $keys data.text=unlike.jsonl classes.weights=balanced"
+run 0 train $weighted out=runs/weighted
+says "texts of 3 classes (bad x 0.6458, fair x 1.033, good x 2.067)"
+run 0 train $weighted mesh.tp=2 mesh.dp_shard=2 zero=3 train.micro_batch=1 -n 4 out=runs/weighted2
+same weighted weighted2
+run 0 evaluate runs/weighted --json
+[ "$(sed 's/.*"loss": *\([0-9]*\.[0-9]\{8\}\).*/\1/' output)" = "$(column weighted validation_loss | tail -n 1 | cut -c 1-10)" ] ||
+  fail "evaluated: $(cat output), not $(column weighted validation_loss)"
+run 0 evaluate runs/weighted classes.weights=none --json
+[ "$(sed 's/.*"loss": *\([0-9]*\.[0-9]\{8\}\).*/\1/' output)" != "$(column weighted validation_loss | tail -n 1 | cut -c 1-10)" ] ||
+  fail "evaluated without weights: $(cat output)"
+
 # Adapters, with a head beside them: one run and two on other layouts, as PEFT keeps them, merged.
 words="model=runs/base/checkpoints/step-1 lora.rank=2 lora.alpha=8 lora.targets=[q_proj,down_proj]"
 run 0 train $words $keys out=runs/adapted
@@ -135,6 +150,14 @@ refused "empty.jsonl" data.text=empty.jsonl
 refused "text.txt: found a plain text" data.text=text.txt
 refused "data.documents: found stream with task=classify" data.documents=stream
 refused "data.loss_on" data.loss_on=all
+refused "classes.weights: found 2 items; expected balanced, or 3 numbers: one for each class" classes.weights=[1,2]
+refused "classes.weights: found -1; expected a number above 0, at most 1e9" classes.weights=[1,2,-1]
+refused "classes.weights: found a value without task=classify" task=next_token classes.weights=balanced
+grep -v fair reviews.jsonl >without.jsonl
+refused "classes.weights: found balanced, and no example of the class fair in data.text" data.text=without.jsonl \
+  model=$made classes.weights=balanced
+run 2 evaluate $made data.text=reviews.jsonl data.seq_len=32 classes.weights=balanced
+says "classes.weights: found balanced, which is of the texts that are trained on"
 refused "data.label_key: found a value without task=classify" task=next_token data.label_key=stars
 refused "has a head over classes and writes no tokens" model=$made task=dpo
 run 2 evaluate runs/base/checkpoints/step-1 task=classify data.text=reviews.jsonl

@@ -65,8 +65,21 @@ static ls_model_config of_tokens(ls_arena *arena, int shape) {
   return config;
 }
 
-static ls_model_config (*const forms[])(ls_arena *arena, int shape) = {config_of, adapted, meant,
-                                                                       encoder, of_tokens};
+static const double weights[] = {0.25, 1.5, 3};
+
+/* Texts with any of the classes. */
+static ls_model_config several(ls_arena *arena, int shape) {
+  ls_model_config config = shape == 1 ? encoder(arena, shape) : config_of(arena, shape);
+  ls_model_set_several(arena, &config);
+  return config;
+}
+
+/* Some weigh their classes. */
+static const struct {
+  ls_model_config (*config)(ls_arena *arena, int shape);
+  const double *weights;
+} forms[] = {{config_of, NULL}, {adapted, weights},   {meant, NULL},
+             {encoder, NULL},   {of_tokens, weights}, {several, NULL}};
 
 /* By shape. */
 enum { MOST_ROWS = 6, ROWS = 11, FORMS = sizeof forms / sizeof *forms };
@@ -107,8 +120,9 @@ static void every_layout_equals_one_device(void **state) {
   for (int each = 0; each < FORMS * LS_TEST_SHAPES; each++) {
     const int shape = each % LS_TEST_SHAPES, form = each / LS_TEST_SHAPES;
     ls_arena *arena = ls_arena_create();
-    const ls_model_config config = forms[form](arena, shape);
-    const ls_experiment experiment = experiment_of(&config);
+    const ls_model_config config = forms[form].config(arena, shape);
+    ls_experiment experiment = experiment_of(&config);
+    experiment.weights = forms[form].weights;
     ls_layout rows[MOST_ROWS];
     memcpy(rows, layouts[shape].rows, sizeof rows);
     for (int r = 0; r < layouts[shape].count; r++)
@@ -123,6 +137,24 @@ static bool classes_of_another_input(ls_program *program) {
   ls_instruction *loss = ls_test_find(program, LS_OP_XENT_LOSS, 0);
   if (loss) loss->in[3] = program->positions;
   return loss;
+}
+
+static bool weights_of_first_microbatch(ls_program *program) {
+  return program->weights >= 0 && ls_test_of_first_microbatch(program, program->weights);
+}
+
+static bool a_mean_over_labels(ls_program *program) {
+  ls_instruction *count = ls_test_find(program, LS_OP_COUNT_WEIGHTS, 0);
+  if (!count) return false;
+  count->kind = LS_OP_COUNT_VALID;
+  count->inputs = 1;
+  return true;
+}
+
+static bool a_mean_over_less(ls_program *program) {
+  ls_instruction *gradient = ls_test_find(program, LS_OP_BCE_GRAD, 0);
+  if (gradient) gradient->attributes.scale = 0.5;
+  return gradient;
 }
 
 static bool another_function(ls_program *program) {
@@ -149,16 +181,21 @@ static void the_proof_sees_faults(void **state) {
     ls_model_config (*form)(ls_arena *arena, int shape);
     int shape;
     ls_test_fault fault;
+    const double *weights;
   } cases[] = {
-      {config_of, 1, {"classes of another input", classes_of_another_input, NULL, false}},
-      {encoder, 0, {"another function", another_function, NULL, false}},
-      {encoder, 1, {"a mean of the tokens before", mean_of_tokens_before, NULL, false}},
+      {config_of, 1, {"classes of another input", classes_of_another_input, NULL, false}, NULL},
+      {encoder, 0, {"another function", another_function, NULL, false}, NULL},
+      {encoder, 1, {"a mean of the tokens before", mean_of_tokens_before, NULL, false}, NULL},
+      {config_of, 1, {"weights of microbatch 0", weights_of_first_microbatch, NULL, true}, weights},
+      {config_of, 1, {"a mean over labels", a_mean_over_labels, NULL, true}, weights},
+      {several, 1, {"a mean over less", a_mean_over_less, NULL, true}, NULL},
   };
   const ls_layout layout = ls_test_layout_of(&layouts[1].rows[1]);
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
     ls_arena *arena = ls_arena_create();
     const ls_model_config config = cases[c].form(arena, cases[c].shape);
-    const ls_experiment experiment = experiment_of(&config);
+    ls_experiment experiment = experiment_of(&config);
+    experiment.weights = cases[c].weights;
     ls_test_refute(&experiment, &layout, &cases[c].fault, 1);
     ls_arena_destroy(&arena);
   }

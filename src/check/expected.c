@@ -6,8 +6,8 @@
 #include "check/proof.h"
 
 static const char *const input_names[LS_INPUT_COUNT] = {
-    "the tokens", "the labels",    "the positions",     "the places",
-    "the draws",  "the reference", "the tokens behind", "the types"};
+    "the tokens",    "the labels",        "the positions", "the places", "the draws",
+    "the reference", "the tokens behind", "the types",     "the weights"};
 
 void ls_program_inputs(const ls_program *program, int values[LS_INPUT_COUNT]) {
   values[LS_INPUT_TOKENS] = program->ids;
@@ -18,13 +18,14 @@ void ls_program_inputs(const ls_program *program, int values[LS_INPUT_COUNT]) {
   values[LS_INPUT_REFERENCE] = program->reference;
   values[LS_INPUT_REMAINING] = program->remaining;
   values[LS_INPUT_TYPES] = program->types;
+  values[LS_INPUT_WEIGHTS] = program->weights;
 }
 
 /* Where the graph has each input, in the order of ls_input. */
 static ls_tensor_id input_of(const ls_graph *graph, int input) {
   const ls_tensor_id inputs[LS_INPUT_COUNT] = {graph->ids,       graph->labels, graph->positions,
                                                graph->places,    graph->draws,  graph->reference,
-                                               graph->remaining, graph->types};
+                                               graph->remaining, graph->types,  graph->weights};
   return inputs[input];
 }
 
@@ -75,18 +76,13 @@ static bool *find_needed(const ls_proof *proof) {
   return needed;
 }
 
-/* What counts what the loss is a mean over, which no graph has: the op that reads as many inputs,
- * labels of tokens, or of pairs with where their documents begin. */
+/* What counts what the loss is a mean over, of inputs. */
 static void add_counting(ls_proof *proof) {
-  const ls_graph *graph = proof->graph;
-  const bool pairs = graph->reference.index >= 0;
-  ls_node_record made = {.inputs = pairs ? 2 : 1};
-  while (made.kind < (int)LS_OP_COUNT && (ls_op_row((ls_op_kind)made.kind)->duty != LS_DUTY_COUNT ||
-                                          proof->labels[made.kind].inputs != made.inputs))
-    made.kind++;
-  made.in[0] = ls_expected_source(proof, graph->labels.index, 0);
-  if (pairs) made.in[1] = ls_expected_source(proof, graph->positions.index, 0);
-  if (pairs) made.attributes.sequence = graph->sequence;
+  const ls_node *node = &proof->graph->counting;
+  ls_node_record made = {
+      .kind = (int)node->kind, .inputs = node->inputs, .attributes = node->attributes};
+  for (int i = 0; i < node->inputs; i++)
+    made.in[i] = ls_expected_source(proof, node->in[i].index, 0);
   ls_expression_add(&proof->expressions, &made);
 }
 
@@ -122,7 +118,7 @@ void ls_expected_begin(ls_proof *proof) {
         of_tensor[graph->loads.items[l].index] / LS_EXPRESSION_OUTPUTS;
   const ls_tensor_id read = graph->answers.index >= 0 ? graph->answers : graph->logits;
   proof->logits = read.index < 0 ? -1 : of_tensor[read.index];
-  if (graph->labels.index >= 0) add_counting(proof);
+  if (graph->counting.inputs > 0) add_counting(proof);
 }
 
 /* The graph's tensor that an expression is; NULL: it has none. */

@@ -61,6 +61,7 @@ typedef enum ls_input {
   LS_INPUT_REFERENCE,
   LS_INPUT_REMAINING,
   LS_INPUT_TYPES,
+  LS_INPUT_WEIGHTS,
   LS_INPUT_COUNT
 } ls_input;
 

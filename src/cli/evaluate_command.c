@@ -26,11 +26,11 @@ static const char help[] =
     "at the end is left out and counted. Without data.text a run is evaluated on all of what it\n"
     "keeps for validation. The first word is a run's folder (its newest good checkpoint and its\n"
     "keys are taken), a checkpoint, or a Hugging Face folder. Of a model with a head over classes\n"
-    "(task=classify) loss, accuracy and macro F1: data.text has texts with their classes.\n\n"
+    "(task=classify) loss, accuracy and F1: data.text has texts with their classes.\n\n"
     "  -n DEVICES  devices in all, as of train; any layout gives the same loss\n"
     "  --json      one object: loss, perplexity, tokens, left_out, documents, batches, seconds,\n"
-    "              tokens_per_second; of classes: loss, accuracy, macro_f1, correct, examples,\n"
-    "              dropped, cut, batches, seconds, examples_per_second\n"
+    "              tokens_per_second; of classes: loss, accuracy, macro_f1, micro_f1, correct,\n"
+    "              examples, dropped, cut, batches, seconds, examples_per_second\n"
     "  --per-document  loss, perplexity and tokens of each document, each read alone; of a longer\n"
     "              one pieces of data.seq_len. With --json an object a line: document (from 1),\n"
     "              loss, perplexity, tokens; and the last line of all\n"
@@ -217,8 +217,10 @@ static void print_classified(const evaluated *self, double seconds) {
   }
   const double rate = (double)found->tokens / seconds;
   if (!self->asked->json) {
-    printf("loss %.4f, accuracy %.2f%%, macro F1 %.4f: %lld of %lld %s told right; %.1f a second",
-           found->loss, 100 * found->accuracy, found->macro_f1, (long long)found->correct,
+    printf("loss %.4f, accuracy %.2f%%, macro F1 %.4f", found->loss, 100 * found->accuracy,
+           found->macro_f1);
+    if (self->run->classes.several) printf(", micro F1 %.4f", found->micro_f1);
+    printf(": %lld of %lld %s told right; %.1f a second", (long long)found->correct,
            (long long)found->tokens, self->run->classes.each ? "words" : "texts", rate);
     if (found->batches < ls_order_batches(&self->dataset->evaluation))
       printf("; %lld of %lld batches", (long long)found->batches,
@@ -228,11 +230,12 @@ static void print_classified(const evaluated *self, double seconds) {
     putchar('\n');
     return;
   }
-  json_t *root = json_pack(
-      "{s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "loss", found->loss, "accuracy",
-      found->accuracy, "macro_f1", found->macro_f1, "correct", (json_int_t)found->correct,
-      "examples", (json_int_t)found->tokens, "dropped", (json_int_t)dropped, "cut", (json_int_t)cut,
-      "batches", (json_int_t)found->batches, "seconds", seconds, "examples_per_second", rate);
+  json_t *root = json_pack("{s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "loss",
+                           found->loss, "accuracy", found->accuracy, "macro_f1", found->macro_f1,
+                           "micro_f1", found->micro_f1, "correct", (json_int_t)found->correct,
+                           "examples", (json_int_t)found->tokens, "dropped", (json_int_t)dropped,
+                           "cut", (json_int_t)cut, "batches", (json_int_t)found->batches, "seconds",
+                           seconds, "examples_per_second", rate);
   if (root) json_dumpf(root, stdout, 0);
   putchar('\n');
   json_decref(root);

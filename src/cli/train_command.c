@@ -72,11 +72,13 @@ static const char *describe_texts(ls_arena *arena, const ls_run_classes *classes
     char shown[LS_QUOTE_BYTES];
     ls_quote(shown, classes->names[c], strlen(classes->names[c]));
     names = ls_arena_printf(arena, "%s%s%s", names, c ? ", " : "", shown);
+    if (classes->weight) names = ls_arena_printf(arena, "%s x %.4g", names, classes->weight[c]);
   }
   return ls_arena_printf(
-      arena, "%s of %lld classes (%s%s): %lld examples in %lld sequences%s",
-      classes->each ? "words" : "texts", (long long)classes->count, names,
-      c < classes->count ? ", ..." : "", (long long)all->examples, (long long)all->row_count,
+      arena, "%s of %s%lld classes (%s%s): %lld examples in %lld sequences%s",
+      classes->each ? "words" : "texts", classes->several ? "any of " : "",
+      (long long)classes->count, names, c < classes->count ? ", ..." : "", (long long)all->examples,
+      (long long)all->row_count,
       classes->each ? ls_arena_printf(arena, "; %lld words have a class", (long long)all->trained)
                     : "");
 }

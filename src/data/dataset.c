@@ -295,8 +295,9 @@ static ls_status open_labelled(opening *self, ls_error *error) {
   const ls_run_file *run = self->run;
   const ls_tokenizer *tokenizer = self->options.tokenizer;
   ls_labelled *labelled = LS_NEW(self->arena, ls_labelled);
-  *labelled = (ls_labelled){tokenizer,          run->data.label_key,    run->classes.names,
-                            run->classes.count, run->classes.pair_ends, run->classes.each};
+  *labelled = (ls_labelled){tokenizer,           run->data.label_key,    run->classes.names,
+                            run->classes.count,  run->classes.pair_ends, run->classes.each,
+                            run->classes.several};
   self->options.labelled = labelled;
   self->dataset->labelled = self->dataset->chats = true;
   if (labelled->count <= tokenizer->vocabulary) return LS_OK;
@@ -345,7 +346,8 @@ static ls_status pack(const opening *self, ls_error *error) {
       }
       if (made->labelled) {
         LS_TRY(ls_packing_make_labelled(self->arena, &each->part, data->seq_len, cut,
-                                        self->run->classes.first, &each->packing, error));
+                                        self->run->classes.several, self->run->classes.first,
+                                        &each->packing, error));
         continue;
       }
       LS_TRY(ls_packing_make(self->arena, &each->part, data->seq_len, cut, &each->packing, error));

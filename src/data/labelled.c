@@ -40,9 +40,20 @@ static ls_status check_label(const char *key, const json_t *label, ls_error *err
                  key, kind_of(label));
 }
 
-/* The label under the key, or `each`: the list of them. */
-static ls_status find_label(const json_t *json, const char *key, bool each, const json_t **label,
-                            ls_error *error) {
+/* What lies under a label's key. */
+typedef enum label_form {
+  ONE_LABEL,
+  LABEL_OF_EACH, /* word: a list */
+  SEVERAL_LABELS /* of a text: a list */
+} label_form;
+
+static label_form form_of(bool each, bool several) {
+  return each ? LABEL_OF_EACH : several ? SEVERAL_LABELS : ONE_LABEL;
+}
+
+/* The label under the key, or the list of them. */
+static ls_status find_label(const json_t *json, const char *key, label_form form,
+                            const json_t **label, ls_error *error) {
   if (!json_is_object(json))
     return ls_fail(error, LS_INPUT, "found %s; expected an object with a text and its \"%s\"",
                    json_is_array(json) ? "a list" : "no object", key);
@@ -51,14 +62,19 @@ static ls_status find_label(const json_t *json, const char *key, bool each, cons
     return ls_fail(error, LS_INPUT,
                    "found no key \"%s\"; expected a class there; data.label_key names another key",
                    key);
-  if (each && json_is_array(*label)) return LS_OK;
-  if (each)
+  if (form != ONE_LABEL && json_is_array(*label)) return LS_OK;
+  if (form == SEVERAL_LABELS)
+    return ls_fail(error, LS_INPUT,
+                   "\"%s\": found no list; expected one of the classes that the text has, which "
+                   "may be empty",
+                   key);
+  if (form == LABEL_OF_EACH)
     return ls_fail(error, LS_INPUT,
                    "\"%s\": found one class; expected a list, of a class for each word", key);
   if (json_is_array(*label))
     return ls_fail(error, LS_INPUT,
-                   "\"%s\": found a list; expected one class: several labels of a text are not "
-                   "built, and those of its words are of classes.pooling=tokens",
+                   "\"%s\": found a list; expected one class: several labels of a text are of "
+                   "classes.several=true, and those of its words of classes.pooling=tokens",
                    key);
   return check_label(key, *label, error);
 }
@@ -109,15 +125,10 @@ static ls_status find_class(const ls_labelled *labelled, const json_t *label, in
                  labelled->label_key, (long long)given, (long long)labelled->count - 1, names);
 }
 
-ls_status ls_labelled_class(const ls_labelled *labelled, const json_t *json, int32_t *number,
-                            ls_error *error) {
-  const json_t *label;
-  LS_TRY(find_label(json, labelled->label_key, false, &label, error));
-  return find_class(labelled, label, number, error);
-}
-
 uint64_t ls_labelled_fingerprint(const ls_labelled *labelled) {
-  uint64_t hash = ls_random_stream(labelled->each ? "words with classes" : "texts with classes");
+  uint64_t hash = ls_random_stream(labelled->each      ? "words with classes"
+                                   : labelled->several ? "texts with several classes"
+                                                       : "texts with classes");
   hash = ls_fingerprint_bytes(hash, labelled->label_key, strlen(labelled->label_key));
   if (labelled->pair_ends)
     hash = ls_fingerprint_bytes(hash, &labelled->pair_ends, sizeof labelled->pair_ends);
@@ -180,7 +191,7 @@ static ls_status append_word(word_list *list, const json_t *word, const json_t *
 
 static ls_status find_words(const ls_labelled *labelled, const json_t *json, const char *text_key,
                             const json_t **words, const json_t **labels, ls_error *error) {
-  LS_TRY(find_label(json, labelled->label_key, true, labels, error));
+  LS_TRY(find_label(json, labelled->label_key, LABEL_OF_EACH, labels, error));
   *words = json_object_get(json, text_key);
   if (!json_is_array(*words) || json_array_size(*words) == 0)
     return ls_fail(error, LS_INPUT,
@@ -223,12 +234,30 @@ static ls_status encode_words(const ls_labelled *labelled, const json_t *json, c
   return status;
 }
 
-ls_status ls_labelled_encode(const ls_labelled *labelled, const json_t *json, const char *text_key,
-                             ls_ids *marked, ls_error *error) {
-  if (labelled->each) return encode_words(labelled, json, text_key, marked, error);
-  const int64_t before = marked->count;
+/* The text's class as a mark, or one for each class that it has. */
+static ls_status append_classes(const ls_labelled *labelled, const json_t *json, ls_ids *marks,
+                                ls_error *error) {
+  const json_t *label;
+  const char *key = labelled->label_key;
   int32_t number;
-  LS_TRY(ls_labelled_class(labelled, json, &number, error));
+  LS_TRY(find_label(json, key, form_of(false, labelled->several), &label, error));
+  const size_t count = labelled->several ? json_array_size(label) : 1;
+  for (size_t l = 0; l < count; l++) {
+    const json_t *one = labelled->several ? json_array_get(label, l) : label;
+    LS_TRY(check_label(key, one, error));
+    LS_TRY(find_class(labelled, one, &number, error));
+    for (int64_t m = 0; m < marks->count; m++)
+      if (marks->items[m] == 2 * number + 1)
+        return ls_fail(error, LS_INPUT, "\"%s\": found the class %s twice; expected each once", key,
+                       labelled->names[number]);
+    ls_ids_push(marks, 2 * number + 1);
+  }
+  return LS_OK;
+}
+
+static ls_status encode_text(const ls_labelled *labelled, const json_t *json, const char *text_key,
+                             ls_ids *marked, ls_error *error) {
+  const int64_t before = marked->count;
   const int ends = labelled->pair_ends;
   const bool pair = has_pair(json);
   const unsigned first = LS_TOKENS_SPECIAL | (pair && !ends ? LS_TOKENS_MORE : 0);
@@ -240,21 +269,42 @@ ls_status ls_labelled_encode(const ls_labelled *labelled, const json_t *json, co
   if (status == LS_OK && marked->count == before)
     status = ls_fail(error, LS_INPUT, "\"%s\": the tokenizer makes no tokens of it", text_key);
   for (int64_t i = before; i < marked->count; i++) marked->items[i] *= 2;
-  if (status == LS_OK) ls_ids_push(marked, 2 * number + 1);
   if (status != LS_OK) marked->count = before;
   return status;
 }
 
-/* Labels that are met. */
+ls_status ls_labelled_encode(const ls_labelled *labelled, const json_t *json, const char *text_key,
+                             ls_ids *marked, ls_error *error) {
+  if (labelled->each) return encode_words(labelled, json, text_key, marked, error);
+  ls_ids marks = {0};
+  ls_status status = append_classes(labelled, json, &marks, error);
+  if (status == LS_OK) status = encode_text(labelled, json, text_key, marked, error);
+  for (int64_t m = 0; m < marks.count && status == LS_OK; m++) ls_ids_push(marked, marks.items[m]);
+  ls_ids_free(&marks);
+  return status;
+}
+
+/* Labels that are met, or where classes are known how often each is. */
 typedef struct survey {
   ls_arena *arena;
   const ls_run_file *run;
-  const ls_text_files *files;
-  json_t *names;   /* by name: true */
-  int64_t largest; /* of the numbers; -1: there are none */
+  label_form form;
+  ls_text_files files;
+  json_t *names;            /* by name: true */
+  int64_t largest;          /* of the numbers; -1: there are none */
+  const ls_labelled *known; /* NULL: none are */
+  int64_t *counts;          /* [known->count] */
 } survey;
 
+static ls_status count_label(survey *self, const json_t *label, ls_error *error) {
+  int32_t number;
+  LS_TRY(find_class(self->known, label, &number, error));
+  self->counts[number]++;
+  return LS_OK;
+}
+
 static ls_status add_label(survey *self, const json_t *label, ls_error *error) {
+  if (self->known) return count_label(self, label, error);
   const char *key = self->run->data.label_key;
   const char *name = name_of(label);
   const json_int_t number = json_integer_value(label);
@@ -275,13 +325,12 @@ static ls_status add_label(survey *self, const json_t *label, ls_error *error) {
 
 static ls_status add_labels(survey *self, const json_t *json, ls_error *error) {
   const char *key = self->run->data.label_key;
-  const bool each = self->run->classes.pooling == LS_RUN_POOLING_TOKENS;
   const json_t *label;
-  LS_TRY(find_label(json, key, each, &label, error));
-  if (!each) return add_label(self, label, error);
+  LS_TRY(find_label(json, key, self->form, &label, error));
+  if (self->form == ONE_LABEL) return add_label(self, label, error);
   for (size_t l = 0; l < json_array_size(label); l++) {
     const json_t *one = json_array_get(label, l);
-    if (is_no_class(one)) continue;
+    if (self->form == LABEL_OF_EACH && is_no_class(one)) continue;
     LS_TRY(check_label(key, one, error));
     LS_TRY(add_label(self, one, error));
   }
@@ -291,7 +340,7 @@ static ls_status add_labels(survey *self, const json_t *json, ls_error *error) {
 static ls_status survey_block(survey *self, const ls_text_block *block, ls_error *error) {
   char where[512];
   json_t *root;
-  const char *path = self->files->items[block->file].path;
+  const char *path = self->files.items[block->file].path;
   snprintf(where, sizeof where, "%s:%lld", path, (long long)block->line);
   if (!block->line)
     return ls_fail(error, LS_INPUT,
@@ -306,7 +355,7 @@ static ls_status survey_block(survey *self, const ls_text_block *block, ls_error
   return status == LS_OK ? LS_OK : ls_error_prefix(error, "%s", where);
 }
 
-static ls_status survey_files(survey *self, ls_text_blocks *blocks, ls_error *error) {
+static ls_status survey_blocks(survey *self, ls_text_blocks *blocks, ls_error *error) {
   const bool skips = self->run->data.on_bad_line == LS_RUN_BAD_LINE_SKIP;
   for (;;) {
     ls_text_batch batch;
@@ -319,6 +368,21 @@ static ls_status survey_files(survey *self, ls_text_blocks *blocks, ls_error *er
       if (status != LS_OK && !passes) return status;
     }
   }
+}
+
+/* Those of data.text. */
+static ls_status survey_files(survey *self, ls_error *error) {
+  const ls_run_texts *text = &self->run->data.text;
+  const char *key = ls_run_file_where(self->run, "data.text");
+  const char **patterns = LS_NEW_ARRAY(self->arena, const char *, text->count + 1);
+  for (int i = 0; i < text->count; i++) patterns[i] = text->items[i].path;
+  LS_TRY(ls_run_file_require(self->run, "data.text", error));
+  LS_TRY(ls_text_files_find(self->arena, key, patterns, text->count, &self->files, error));
+  ls_text_blocks *blocks;
+  ls_text_blocks_open(key, &self->files, ls_tokenizer_bytes(), 1, &blocks);
+  const ls_status status = survey_blocks(self, blocks, error);
+  ls_text_blocks_close(&blocks);
+  return status;
 }
 
 static int by_bytes(const void *a, const void *b) {
@@ -341,20 +405,30 @@ static void list_classes(const survey *self, const char *const **names, int64_t 
 ls_status ls_labelled_find_classes(ls_arena *arena, const ls_run_file *run,
                                    const char *const **names, int64_t *count, ls_error *error) {
   const char *key = ls_run_file_where(run, "data.text");
-  ls_text_files files;
-  const char **patterns = LS_NEW_ARRAY(arena, const char *, run->data.text.count + 1);
-  for (int i = 0; i < run->data.text.count; i++) patterns[i] = run->data.text.items[i].path;
-  LS_TRY(ls_run_file_require(run, "data.text", error));
-  LS_TRY(ls_text_files_find(arena, key, patterns, run->data.text.count, &files, error));
-  survey self = {arena, run, &files, json_object(), -1};
-  ls_text_blocks *blocks;
-  ls_text_blocks_open(key, &files, ls_tokenizer_bytes(), 1, &blocks);
-  const ls_status status = survey_files(&self, blocks, error);
-  ls_text_blocks_close(&blocks);
+  survey self = {
+      .arena = arena,
+      .run = run,
+      .form = form_of(run->classes.pooling == LS_RUN_POOLING_TOKENS, run->classes.several),
+      .names = json_object(),
+      .largest = -1};
+  const ls_status status = survey_files(&self, error);
   if (status == LS_OK) list_classes(&self, names, count);
   json_decref(self.names);
   LS_TRY(status);
   if (*count >= 2) return LS_OK;
   return ls_fail(error, LS_INPUT, "%s: found %lld class%s under \"%s\"; expected two or more", key,
                  (long long)*count, *count == 1 ? "" : "es", run->data.label_key);
+}
+
+ls_status ls_labelled_count(ls_arena *arena, const ls_run_file *run, int64_t *counts,
+                            ls_error *error) {
+  const ls_labelled known = {
+      .label_key = run->data.label_key, .names = run->classes.names, .count = run->classes.count};
+  survey self = {.arena = arena,
+                 .run = run,
+                 .form = form_of(run->classes.each, run->classes.several),
+                 .known = &known,
+                 .counts = counts};
+  for (int64_t c = 0; c < known.count; c++) counts[c] = 0;
+  return survey_files(&self, error);
 }

@@ -75,6 +75,31 @@ static void a_class_lies_at_its_texts_last_token(void **state) {
   ls_dataset_close(dataset);
 }
 
+/* As one number, whose bit c says class c; 0 of none. What is cut off is not the classes. */
+static void a_set_of_classes_lies_at_its_texts_last_token(void **state) {
+  (void)state;
+  static const char *const names[] = {"bad", "fair", "good"};
+  ls_dataset *dataset;
+  char text[3][64];
+  const char *path = file("sets.jsonl",
+                          "{\"text\": \"abcdef\", \"label\": [\"good\", 0]}\n"
+                          "{\"text\": \"ghi\", \"label\": []}\n"
+                          "{\"text\": \"jk\", \"label\": [\"good\", \"fair\", \"bad\"]}\n");
+  for (int cut = 0; cut < 2; cut++) {
+    const char *keys = cut ? "seq_len: 5, too_long: cut" : "seq_len: 14";
+    ls_run_file *run = run_of(ls_arena_printf(arena, "text: %s, %s", path, keys));
+    run->classes = (ls_run_classes){.names = names, .count = 3, .several = true};
+    if (ls_dataset_open(arena, run, ls_tokenizer_bytes(), in_folder("cache"), NULL, NULL, &dataset,
+                        &error) != LS_OK)
+      fail_msg("%s", error.text);
+    row_text(&dataset->training, 0, text);
+    assert_string_equal(text[0], cut ? "abcde" : "abcdefghijk___");
+    assert_string_equal(text[1], cut ? "....5" : ".....5..0.7...");
+    assert_int_equal(packing_of(dataset)->trained, 3);
+    ls_dataset_close(dataset);
+  }
+}
+
 static ls_status open_words(const char *lines, const char *keys, ls_dataset **dataset) {
   static const char *const names[] = {"bad", "fair", "good"};
   const char *path = file("words.jsonl", lines);
@@ -273,7 +298,8 @@ static void what_is_wrong_is_named(void **state) {
       {"{\"text\": \"x\", \"label\": 3}", "w.jsonl:2: \"label\": found 3; expected a class from 0"},
       {"{\"text\": \"x\", \"label\": -1}", "w.jsonl:2: \"label\": found -1"},
       {"{\"text\": \"x\", \"label\": null}", "w.jsonl:2: \"label\": found null"},
-      {"{\"text\": \"x\", \"label\": [\"bad\"]}", "several labels of a text are not built"},
+      {"{\"text\": \"x\", \"label\": [\"bad\"]}",
+       "several labels of a text are of classes.several=true"},
       {"{\"text\": \"x\", \"label\": \"bad\\u0000\"}", "w.jsonl:2"},
       {"{\"text\": \"x\"}", "w.jsonl:2: found no key \"label\""},
       {"{\"label\": \"bad\"}", "w.jsonl:2: found no key \"text\""},
@@ -304,6 +330,8 @@ static void what_is_wrong_is_named(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(a_class_lies_at_its_texts_last_token, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(a_set_of_classes_lies_at_its_texts_last_token, set_up,
+                                      tear_down),
       cmocka_unit_test_setup_teardown(a_words_class_lies_at_its_first_token, set_up, tear_down),
       cmocka_unit_test_setup_teardown(words_that_are_wrong_are_refused, set_up, tear_down),
       cmocka_unit_test_setup_teardown(long_texts_are_dropped_or_cut, set_up, tear_down),

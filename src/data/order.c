@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "model/model.h"
 
 int64_t ls_order_count(int64_t tokens, int64_t seq_len) {
   LS_ASSERT(seq_len > 0);
@@ -165,6 +166,16 @@ static void fill_types(const ls_order *order, int64_t count, int64_t at, const l
   }
 }
 
+/* A set of classes: class c is bit c. */
+static ls_status fill_classes(const ls_corpus *corpus, const ls_packed_piece *piece, int32_t *label,
+                              ls_error *error) {
+  int32_t classes[LS_MOST_SEVERAL];
+  LS_TRY(ls_corpus_copy_labels(corpus, piece->label, piece->labels, classes, error));
+  *label = 0;
+  for (int32_t c = 0; c < piece->labels; c++) *label |= 1 << classes[c];
+  return LS_OK;
+}
+
 /* A row of whole examples. What is left of it is a document of its own that is asked for nothing.
  */
 static ls_status fill_packed(const ls_order *order, const ls_mix *mix, int64_t sequence,
@@ -180,9 +191,11 @@ static ls_status fill_packed(const ls_order *order, const ls_mix *mix, int64_t s
     LS_TRY(fill_document(order, corpus, piece->first, own, reference, at, row, error));
     fill_types(order, own, at, row);
     const int64_t asked = at + (packing->first || packing->each ? 0 : own - 1);
-    if (piece->label)
-      LS_TRY(ls_corpus_copy_labels(corpus, piece->label, packing->each ? own : 1,
-                                   row->labels + asked, error));
+    if (packing->several)
+      LS_TRY(fill_classes(corpus, piece, &row->labels[asked], error));
+    else if (piece->label)
+      LS_TRY(
+          ls_corpus_copy_labels(corpus, piece->label, piece->labels, row->labels + asked, error));
     if (piece->chosen)
       LS_TRY(fill_document(order, corpus, piece->first + own, piece->count - own,
                            reference ? reference + 1 : NULL, at + own, row, error));

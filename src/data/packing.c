@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "model/model.h"
+
 /* A sequence that is being filled. */
 typedef struct bin {
   int64_t next; /* with as much room left; -1: none */
@@ -47,8 +49,20 @@ static void add_piece(packer *self, const ls_packed_piece *piece, int64_t traine
   made->trained += trained;
 }
 
-/* A text of `count` tokens with its class behind them, or of each token one. */
-static ls_status add_labelled(packer *self, int64_t first, int64_t count, ls_error *error) {
+/* How many tokens at the end of `count` are trained. */
+static ls_status count_classes(const packer *self, int64_t first, int64_t count, int64_t *classes,
+                               ls_error *error) {
+  int32_t labels[LS_MOST_SEVERAL];
+  const int64_t most = count < LS_MOST_SEVERAL ? count : LS_MOST_SEVERAL;
+  LS_TRY(ls_corpus_copy_labels(self->part->corpus, first + count - most, most, labels, error));
+  *classes = 0;
+  while (*classes < most && labels[most - 1 - *classes] >= 0) ++*classes;
+  return LS_OK;
+}
+
+/* A text of `count` tokens with its classes behind them, or of each token one. */
+static ls_status add_labelled(packer *self, int64_t first, int64_t count, int64_t classes,
+                              ls_error *error) {
   const bool too_long = count > self->seq_len;
   LS_ASSERT(count > 0);
   if (too_long && !self->cut) {
@@ -64,13 +78,18 @@ static ls_status add_labelled(packer *self, int64_t first, int64_t count, ls_err
     return LS_OK;
   }
   self->made->cut += too_long;
-  add_piece(self, &(ls_packed_piece){first, (int32_t)kept, 0, first + count}, trained);
+  const int32_t labels = (int32_t)(self->made->each ? kept : classes);
+  add_piece(self, &(ls_packed_piece){first, (int32_t)kept, 0, first + count, labels}, trained);
   return LS_OK;
 }
 
 static ls_status add_example(packer *self, int64_t first, int64_t count, ls_error *error) {
   ls_packing *made = self->made;
-  if (made->labelled) return add_labelled(self, first, made->each ? count / 2 : count - 1, error);
+  if (made->labelled) {
+    int64_t classes = made->each ? count / 2 : 1;
+    if (made->several) LS_TRY(count_classes(self, first, count, &classes, error));
+    return add_labelled(self, first, count - classes, classes, error);
+  }
   const bool too_long = count > self->seq_len;
   int64_t trained;
   if (too_long && !self->cut) {
@@ -83,7 +102,7 @@ static ls_status add_example(packer *self, int64_t first, int64_t count, ls_erro
     made->unasked++;
     return LS_OK;
   }
-  add_piece(self, &(ls_packed_piece){first, (int32_t)count, 0, 0}, trained);
+  add_piece(self, &(ls_packed_piece){first, (int32_t)count, 0, 0, 0}, trained);
   made->cut += too_long;
   return LS_OK;
 }
@@ -94,7 +113,8 @@ static ls_status add_document(packer *self, int64_t first, int64_t count, ls_err
     const int64_t left = count - at, own = left < self->seq_len ? left : self->seq_len;
     int64_t trained;
     LS_TRY(count_trained(self, first + at, own, &trained, error));
-    if (trained > 0) add_piece(self, &(ls_packed_piece){first + at, (int32_t)own, 0, 0}, trained);
+    if (trained > 0)
+      add_piece(self, &(ls_packed_piece){first + at, (int32_t)own, 0, 0, 0}, trained);
   }
   return LS_OK;
 }
@@ -120,7 +140,7 @@ static ls_status add_pair(packer *self, int64_t d, ls_error *error) {
     return LS_OK;
   }
   const int32_t both = (int32_t)(count[0] + count[1]);
-  add_piece(self, &(ls_packed_piece){corpus->documents[d].first, both, (int32_t)count[0], 0},
+  add_piece(self, &(ls_packed_piece){corpus->documents[d].first, both, (int32_t)count[0], 0, 0},
             trained[0] + trained[1]);
   return LS_OK;
 }
@@ -221,11 +241,10 @@ static void list_rows(packer *self) {
   self->made->row_count = self->bin_count;
 }
 
-static ls_status make(packer *self, bool labelled, bool each, const ls_packing **packing,
-                      ls_error *error) {
+/* `form` says what there is of labels. */
+static ls_status make(packer *self, ls_packing form, const ls_packing **packing, ls_error *error) {
   self->made = LS_NEW(self->arena, ls_packing);
-  self->made->labelled = labelled;
-  self->made->each = each;
+  *self->made = form;
   LS_TRY(add_examples(self, error));
   fill_bins(self);
   list_rows(self);
@@ -236,34 +255,33 @@ static ls_status make(packer *self, bool labelled, bool each, const ls_packing *
 ls_status ls_packing_make(ls_arena *arena, const ls_text_part *part, int64_t seq_len, bool cut,
                           const ls_packing **packing, ls_error *error) {
   packer self = {.arena = arena, .part = part, .seq_len = seq_len, .cut = cut};
-  return make(&self, false, false, packing, error);
+  return make(&self, (ls_packing){0}, packing, error);
 }
 
 ls_status ls_packing_make_pairs(ls_arena *arena, const ls_text_part *part, int64_t seq_len,
                                 int64_t longest, const ls_packing **packing, ls_error *error) {
   packer self = {.arena = arena, .part = part, .seq_len = seq_len, .longest = longest};
   LS_ASSERT(longest > 0);
-  return make(&self, false, false, packing, error);
+  return make(&self, (ls_packing){0}, packing, error);
 }
 
 ls_status ls_packing_make_labelled(ls_arena *arena, const ls_text_part *part, int64_t seq_len,
-                                   bool cut, bool first, const ls_packing **packing,
+                                   bool cut, bool several, bool first, const ls_packing **packing,
                                    ls_error *error) {
   packer self = {.arena = arena, .part = part, .seq_len = seq_len, .cut = cut};
-  LS_TRY(make(&self, true, false, packing, error));
-  self.made->first = first;
-  return LS_OK;
+  const ls_packing form = {.labelled = true, .several = several, .first = first};
+  return make(&self, form, packing, error);
 }
 
 ls_status ls_packing_make_each(ls_arena *arena, const ls_text_part *part, int64_t seq_len, bool cut,
                                const ls_packing **packing, ls_error *error) {
   packer self = {.arena = arena, .part = part, .seq_len = seq_len, .cut = cut};
-  return make(&self, true, true, packing, error);
+  return make(&self, (ls_packing){.labelled = true, .each = true}, packing, error);
 }
 
 ls_status ls_packing_make_documents(ls_arena *arena, const ls_text_part *part, int64_t seq_len,
                                     const ls_packing **packing, ls_error *error) {
   packer self = {.arena = arena, .part = part, .seq_len = seq_len, .whole = true};
   LS_ASSERT(seq_len > 1);
-  return make(&self, false, false, packing, error);
+  return make(&self, (ls_packing){0}, packing, error);
 }

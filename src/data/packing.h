@@ -17,6 +17,7 @@ typedef struct ls_packed_piece {
   int32_t count;
   int32_t chosen; /* of a pair the tokens of the first of its two documents; 0: one document */
   int64_t label;  /* the corpus' token that is the text's class, or the first token's; 0: none is */
+  int32_t labels; /* how many there are, from that one on */
 } ls_packed_piece;
 
 typedef struct ls_packing {
@@ -29,6 +30,7 @@ typedef struct ls_packing {
   bool labelled;        /* texts with a class */
   bool first;           /* which is asked of their first token, not the last */
   bool each;            /* or of each token one */
+  bool several;         /* or a set of them: as many tokens as the text has classes */
   int64_t unasked;      /* left out: what is trained of them was cut off */
 } ls_packing;
 
@@ -45,9 +47,10 @@ LS_CHECKED ls_status ls_packing_make_pairs(ls_arena *arena, const ls_text_part *
                                            const ls_packing **packing, ls_error *error);
 
 /* The same of texts with a class, which is the last token of each document and takes no room.
- * `first`: it is asked of the text's first token. */
+ * `several`: with a set of classes, which are all trained tokens at its end, or none. `first`: they
+ * are asked of the text's first token. */
 LS_CHECKED ls_status ls_packing_make_labelled(ls_arena *arena, const ls_text_part *part,
-                                              int64_t seq_len, bool cut, bool first,
+                                              int64_t seq_len, bool cut, bool several, bool first,
                                               const ls_packing **packing, ls_error *error);
 
 /* The same of texts whose words have classes: marks lie behind each document's ids, as many. A text

@@ -151,6 +151,7 @@ static void test_cross_entropy(void **state) {
   (void)state;
   run_made(make_cross_entropy, 18);
   run_made(make_distillation, 12);
+  run_made(make_several, 8);
 }
 
 static void test_optimizer(void **state) {

@@ -161,6 +161,24 @@ static void make_cross_entropy(subject *s) {
   *LS_APPEND(s->arena, &s->roots) = (ls_root){s->graph->loss, s->graph->loss_scale};
 }
 
+static void make_weighted(subject *s) {
+  const int64_t tokens = label_size(s, 'n');
+  s->graph->labels = ls_graph_input(s->graph, "labels", tokens);
+  ls_graph_weighted_cross_entropy(
+      s->graph, ls_graph_embedding(s->graph, parameter(s, "logits", tokens, label_size(s, 'v')),
+                                   ls_graph_input(s->graph, "rows", tokens), 0));
+  *LS_APPEND(s->arena, &s->roots) = (ls_root){s->graph->loss, s->graph->loss_scale};
+}
+
+static void make_several(subject *s) {
+  const int64_t tokens = label_size(s, 'n');
+  s->graph->labels = ls_graph_input(s->graph, "labels", tokens);
+  ls_graph_binary_cross_entropy(
+      s->graph, ls_graph_embedding(s->graph, parameter(s, "logits", tokens, label_size(s, 'v')),
+                                   ls_graph_input(s->graph, "rows", tokens), 0));
+  *LS_APPEND(s->arena, &s->roots) = (ls_root){s->graph->loss, s->graph->loss_scale};
+}
+
 static void make_distillation(subject *s) {
   const int64_t tokens = label_size(s, 'n'), vocabulary = label_size(s, 'v');
   s->graph->labels = ls_graph_input(s->graph, "labels", tokens);
@@ -353,6 +371,10 @@ static subject make_subject(ls_op_kind kind, uint64_t seed, int frozen) {
   ls_graph_layer(s.graph, 0);
   if (kind == LS_OP_XENT_SUM || kind == LS_OP_XENT_LOSS)
     make_cross_entropy(&s);
+  else if (kind == LS_OP_XENT_LOSS_EACH)
+    make_weighted(&s);
+  else if (kind == LS_OP_BCE_SUM || kind == LS_OP_BCE_LOSS)
+    make_several(&s);
   else if (kind == LS_OP_DISTILL_SUM || kind == LS_OP_DISTILL_LOSS)
     make_distillation(&s);
   else if (kind == LS_OP_XENT_SUM_EACH || kind == LS_OP_PAIR_LOSS)

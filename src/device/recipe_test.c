@@ -90,36 +90,15 @@ static void ring_prepare(const op_case *c, const ls_kernel_args *args) {
     own[row] = (int32_t)(places[c->in[0].start[0] + row] % sequence);
 }
 
-static const case_maker makers[] = {make_linear,
-                                    make_large_linear,
-                                    make_linear_blocks,
-                                    make_elementwise,
-                                    make_norm,
-                                    make_headnorm,
-                                    make_row,
-                                    make_embedding,
-                                    make_bias_db,
-                                    make_rope,
-                                    make_cross_entropy,
-                                    make_optimizer,
-                                    make_move,
-                                    make_attention,
-                                    make_cached_attention,
-                                    make_sink_attention,
-                                    make_grouped,
-                                    make_route,
-                                    make_routed,
-                                    make_ring,
-                                    make_heads_product,
-                                    make_rope_columns,
-                                    make_heads,
-                                    make_router,
-                                    make_loads,
-                                    make_distillation,
-                                    make_schedulefree,
-                                    make_sink_bwd,
-                                    make_paired,
-                                    make_grouped_bias};
+static const case_maker makers[] = {
+    make_linear,         make_large_linear,  make_linear_blocks, make_elementwise,
+    make_norm,           make_headnorm,      make_row,           make_embedding,
+    make_bias_db,        make_rope,          make_cross_entropy, make_several,
+    make_optimizer,      make_move,          make_attention,     make_cached_attention,
+    make_sink_attention, make_grouped,       make_route,         make_routed,
+    make_ring,           make_heads_product, make_rope_columns,  make_heads,
+    make_router,         make_loads,         make_distillation,  make_schedulefree,
+    make_sink_bwd,       make_paired,        make_grouped_bias};
 
 enum { MAKERS = sizeof makers / sizeof *makers };
 

@@ -151,12 +151,15 @@ static ls_dtype dtype_of(const kernel_case *test, const ls_operand_labels *label
   return strcmp(labels->dim[0], "1") == 0 ? LS_F64 : test->dtype;
 }
 
-/* Of pairs the sums are fp64 for each token too. */
+/* Of pairs the sums are fp64 for each token too, and weights are. */
 static bool is_double(ls_op_kind kind, int operand, bool input) {
   if (!input) return ls_op_row(kind)->precision[operand] == LS_DOUBLE;
   return (kind == LS_OP_PAIR_LOSS && operand == 5) ||
          (kind == LS_OP_PAIR_LOSS_BWD && operand == 0) ||
-         (kind == LS_OP_PAIR_REWARDS && operand == 0);
+         (kind == LS_OP_PAIR_REWARDS && operand == 0) ||
+         (kind == LS_OP_XENT_LOSS_EACH && operand == 4) ||
+         (kind == LS_OP_XENT_LOSS_EACH_BWD && operand == 1) ||
+         (kind == LS_OP_COUNT_WEIGHTS && operand == 1);
 }
 
 static ls_view make_view(const kernel_case *test, const ls_operand_labels *labels, bool index,
@@ -221,6 +224,7 @@ static double input_value(const kernel_case *test, int input, int64_t i, int64_t
       (test->kind == LS_OP_RING_END && input == 2) ||
       (test->kind == LS_OP_RING_END_BWD && input == 3) ||
       (test->kind == LS_OP_XENT_LOSS && input == 1) ||
+      (test->kind == LS_OP_XENT_LOSS_EACH && input == 1) ||
       (test->kind == LS_OP_XENT_GRAD && input == 2) ||
       (test->kind == LS_OP_XENT_GRAD_EACH && input == 2) ||
       (test->kind == LS_OP_DISTILL_LOSS && input == 1) ||
@@ -261,7 +265,8 @@ static void fill_input(const kernel_case *test, int input) {
   const bool logits =
       input == 0 && (test->kind == LS_OP_XENT_MAX || test->kind == LS_OP_XENT_SUM ||
                      test->kind == LS_OP_XENT_SUM_EACH || test->kind == LS_OP_XENT_GRAD ||
-                     test->kind == LS_OP_XENT_GRAD_EACH);
+                     test->kind == LS_OP_XENT_GRAD_EACH || test->kind == LS_OP_BCE_SUM ||
+                     test->kind == LS_OP_BCE_GRAD);
   const bool distilled = (input == 0 || input == 2) &&
                          (test->kind == LS_OP_DISTILL_SUM || test->kind == LS_OP_DISTILL_GRAD);
   for (int64_t i = 0; i < view->dims[0]; i++)
@@ -529,8 +534,9 @@ static void no_rows_give_zero_gradients(void **state) {
   }
   /* embedding, linear, bias: 1 each; norms: 2, 1, 1 and 1; grouped products: 2, their biases: 2;
    * sinks: 1, and of a ring 1; loss, count and norm: 1 each; of pairs the loss and the count 1
-   * each, rewards 3; of routers the losses 1 each, loads 2 and 1; of distillation 3. */
-  assert_int_equal(zeroed, 30);
+   * each, rewards 3; of routers the losses 1 each, loads 2 and 1; of distillation 3; of weighted
+   * labels the loss and the count, and of several the loss. */
+  assert_int_equal(zeroed, 33);
 }
 
 static void in_place_equals_apart(void **state) {

@@ -13,7 +13,7 @@ ls_graph *ls_graph_create(ls_arena *arena) {
   for (int k = 0; k < LS_OP_COUNT; k++) labels[k] = ls_op_labels_read((ls_op_kind)k);
   graph->op_labels = labels;
   graph->ids = graph->labels = graph->positions = graph->places = graph->draws = none;
-  graph->reference = graph->answers = graph->remaining = graph->types = none;
+  graph->reference = graph->answers = graph->remaining = graph->types = graph->weights = none;
   for (int r = 0; r < LS_MAX_OUTPUTS; r++) graph->rewards[r] = none;
   graph->loss_scale = graph->loss = graph->logits = none;
   return graph;
@@ -576,6 +576,16 @@ ls_tensor_id ls_graph_weigh(ls_graph *graph, ls_tensor_id x, const ls_routing *r
   return first_output(graph, LS_OP_WEIGH, NULL, (ls_tensor_id[]){x, routing->weights}, NULL);
 }
 
+/* What a loss is a mean over: what an op counts of labels and, where there is one, another input.
+ */
+static void count_by(ls_graph *graph, ls_op_kind kind, ls_tensor_id second, int64_t sequence) {
+  graph->counting = (ls_node){.kind = kind,
+                              .attributes = {.sequence = sequence},
+                              .inputs = second.index < 0 ? 1 : 2,
+                              .in = {graph->labels, second}};
+  graph->loss_scale = ls_graph_cell(graph, "loss_scale");
+}
+
 void ls_graph_cross_entropy(ls_graph *graph, ls_tensor_id logits) {
   ls_tensor_id labels = graph->labels;
   ls_tensor_id max = first_output(graph, LS_OP_XENT_MAX, NULL, &logits, NULL);
@@ -586,7 +596,33 @@ void ls_graph_cross_entropy(ls_graph *graph, ls_tensor_id logits) {
   graph->logits = logits;
   graph->loss =
       first_output(graph, LS_OP_XENT_LOSS, NULL, (ls_tensor_id[]){max, sum, target, labels}, NULL);
-  graph->loss_scale = ls_graph_cell(graph, "loss_scale");
+  count_by(graph, LS_OP_COUNT_VALID, none, 0);
+}
+
+void ls_graph_weighted_cross_entropy(ls_graph *graph, ls_tensor_id logits) {
+  const ls_tensor_id labels = graph->labels;
+  const int64_t rows = ls_graph_tensor(graph, logits)->dims[0];
+  graph->weights = add_source(graph, "weights", LS_ROLE_INPUT, LS_DOUBLE, rows, 0);
+  ls_tensor_id max = first_output(graph, LS_OP_XENT_MAX, NULL, &logits, NULL);
+  int sums = ls_graph_node(graph, LS_OP_XENT_SUM_EACH, NULL, (ls_tensor_id[]){logits, max, labels},
+                           LS_MAX_OUTPUTS, NULL);
+  const ls_node *node = &graph->nodes.items[sums];
+  ls_tensor_id sum = node->out[0], target = node->out[1];
+  graph->logits = logits;
+  graph->loss = first_output(graph, LS_OP_XENT_LOSS_EACH, NULL,
+                             (ls_tensor_id[]){max, sum, target, labels, graph->weights}, NULL);
+  count_by(graph, LS_OP_COUNT_WEIGHTS, graph->weights, 0);
+}
+
+void ls_graph_binary_cross_entropy(ls_graph *graph, ls_tensor_id logits) {
+  const int64_t classes = ls_graph_tensor(graph, logits)->dims[1];
+  const ls_attributes attributes = {.scale = 1 / (double)classes};
+  ls_tensor_id means = first_output(graph, LS_OP_BCE_SUM, &attributes,
+                                    (ls_tensor_id[]){logits, graph->labels}, NULL);
+  graph->logits = logits;
+  graph->loss =
+      first_output(graph, LS_OP_BCE_LOSS, NULL, (ls_tensor_id[]){means, graph->labels}, NULL);
+  count_by(graph, LS_OP_COUNT_VALID, none, 0);
 }
 
 void ls_graph_distillation(ls_graph *graph, ls_tensor_id logits, ls_tensor_id teacher,
@@ -605,7 +641,7 @@ void ls_graph_distillation(ls_graph *graph, ls_tensor_id logits, ls_tensor_id te
   graph->loss = out[0];
   graph->rewards[0] = out[1];
   graph->rewards[1] = out[2];
-  graph->loss_scale = ls_graph_cell(graph, "loss_scale");
+  count_by(graph, LS_OP_COUNT_VALID, none, 0);
 }
 
 static void prefer(ls_graph *graph, ls_tensor_id logits, const ls_attributes *attributes) {
@@ -627,7 +663,7 @@ static void prefer(ls_graph *graph, ls_tensor_id logits, const ls_attributes *at
       ls_graph_node(graph, LS_OP_PAIR_REWARDS, &told,
                     (ls_tensor_id[]){graph->answers, labels, positions}, LS_MAX_OUTPUTS, NULL);
   memcpy(graph->rewards, graph->nodes.items[rewards].out, sizeof graph->rewards);
-  graph->loss_scale = ls_graph_cell(graph, "loss_scale");
+  count_by(graph, LS_OP_COUNT_PAIRS, positions, graph->sequence);
 }
 
 void ls_graph_preferences(ls_graph *graph, ls_tensor_id logits, double beta, double smoothing) {

@@ -140,8 +140,11 @@ typedef struct ls_graph {
    * they lie in an order of their own; and which of a pair of sentences each is of. */
   ls_tensor_id remaining, types;
   ls_tensor_id reference; /* input [n], fp64, of pairs: log-probabilities of a reference's labels */
+  ls_tensor_id weights;   /* input [n], fp64: how often a token's label counts; 0 without a label */
   ls_tensor_id loss_scale; /* cell: 1 / valid tokens of the step */
   ls_tensor_id loss;       /* cell: sum of the tokens' losses */
+  ls_node
+      counting; /* what the loss is a mean over, of inputs: no node of the list; inputs 0: none */
   /* Other sums of tokens' losses, that go to the same cell; and what is told of experts, by layer
    * that has them: their loads, and what they drop, each [1, experts]. */
   LS_LIST(ls_tensor_id) losses, loads;
@@ -341,6 +344,13 @@ ls_tensor_id ls_graph_weigh(ls_graph *graph, ls_tensor_id x, const ls_routing *r
 
 /* Sets graph->logits, loss and the cells; needs graph->labels. */
 void ls_graph_cross_entropy(ls_graph *graph, ls_tensor_id logits);
+
+/* The same, and graph->weights, of which the loss is a weighted mean. */
+void ls_graph_weighted_cross_entropy(ls_graph *graph, ls_tensor_id logits);
+
+/* The same where a label is a set of classes, class c being its bit c: the mean over tokens and
+ * classes of binary cross-entropies (torch.nn.BCEWithLogitsLoss). */
+void ls_graph_binary_cross_entropy(ls_graph *graph, ls_tensor_id logits);
 
 /* The same for pairs of answers, and graph->reference, answers and rewards; needs graph->positions
  * too. Direct preference optimization (Rafailov et al., 2023): over pairs the mean of

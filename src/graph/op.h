@@ -101,6 +101,9 @@ enum {
   X(XENT_SUM, "xent_sum")                         \
   X(XENT_LOSS, "xent_loss")                       \
   X(XENT_SUM_EACH, "xent_sum_each")               \
+  X(XENT_LOSS_EACH, "xent_loss_each")             \
+  X(BCE_SUM, "bce_sum")                           \
+  X(BCE_LOSS, "bce_loss")                         \
   X(DISTILL_SUM, "distill_sum")                   \
   X(DISTILL_LOSS, "distill_loss")                 \
   X(PAIR_LOSS, "pair_loss")                       \
@@ -152,11 +155,14 @@ enum {
   X(ROUTER_LOSS_EACH_BWD, "router_loss_each_bwd") \
   X(XENT_GRAD, "xent_grad")                       \
   X(XENT_GRAD_EACH, "xent_grad_each")             \
+  X(XENT_LOSS_EACH_BWD, "xent_loss_each_bwd")     \
+  X(BCE_GRAD, "bce_grad")                         \
   X(DISTILL_GRAD, "distill_grad")                 \
   X(PAIR_LOSS_BWD, "pair_loss_bwd")               \
   /* the step around them */                      \
   X(COUNT_VALID, "count_valid")                   \
   X(COUNT_PAIRS, "count_pairs")                   \
+  X(COUNT_WEIGHTS, "count_weights")               \
   X(ZERO, "zero")                                 \
   X(RECIPROCAL, "reciprocal")                     \
   X(SQUARED_NORM, "squared_norm")                 \
@@ -241,7 +247,8 @@ typedef enum ls_duty {
   LS_DUTY_REWARDS, /* outputs are summed over pairs, and told with the loss */
   LS_DUTY_LOADS,   /* output 0 is summed over the step, and told with the loss: tokens by expert */
   LS_DUTY_DROPPED, /* likewise: choices that are dropped, by expert */
-  LS_DUTY_COUNT,   /* of tokens that have a label, or of pairs: of what the loss is a mean over */
+  LS_DUTY_COUNT,   /* of tokens that have a label, their weights, or pairs: what the loss is a mean
+                      over */
   LS_DUTY_ZERO,    /* a cell begins at 0 */
   LS_DUTY_SCALE,   /* a count becomes what gradients begin with */
   LS_DUTY_NORM,    /* sums the squares of a gradient */

@@ -782,6 +782,8 @@ static const ls_op rows[LS_OP_COUNT] = {
 };
 
 const ls_op *ls_op_row(ls_op_kind kind) {
-  if (ls_capacity_ops[kind].labels) return &ls_capacity_ops[kind];
-  return ls_step_ops[kind].labels ? &ls_step_ops[kind] : &rows[kind];
+  static const ls_op *const parts[] = {ls_step_ops, ls_class_ops, ls_capacity_ops};
+  for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)
+    if (parts[p][kind].labels) return &parts[p][kind];
+  return &rows[kind];
 }

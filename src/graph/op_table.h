@@ -7,5 +7,6 @@
 /* By kind; without labels where the row is another part's. */
 extern const ls_op ls_step_ops[LS_OP_COUNT];
 extern const ls_op ls_capacity_ops[LS_OP_COUNT];
+extern const ls_op ls_class_ops[LS_OP_COUNT];
 
 #endif

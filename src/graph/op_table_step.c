@@ -18,7 +18,7 @@ const ls_op ls_step_ops[LS_OP_COUNT] = {
                            .indices = "01"},
     /* numbers -> as many zeros, in their place */
     [LS_OP_ZERO] = {.labels = "e -> e", .duty = LS_DUTY_ZERO},
-    /* cells: count, scale -> scale / max(count, 1) */
+    /* cells: count, scale -> scale / count; of a count of 0 the scale */
     [LS_OP_RECIPROCAL] = {.labels = "1, 1 -> 1", .duty = LS_DUTY_SCALE},
     /* gradients -> weight * sum of squares */
     [LS_OP_SQUARED_NORM] = {.labels = "e -> 1", .duty = LS_DUTY_NORM},

@@ -618,14 +618,14 @@ static ls_status load_program(loader *l, json_t *root) {
   program->parameters = LS_NEW_ARRAY(l->arena, ls_program_parameter,
                                      json_array_size(json_object_get(root, "parameters")) + 1);
   LS_TRY(load_list(l, root, "parameters", load_parameter));
-  int inputs[9];
-  if (!read_ints(json_object_get(root, "inputs"), inputs, 9) ||
+  int inputs[10];
+  if (!read_ints(json_object_get(root, "inputs"), inputs, 10) ||
       !read_ints(json_object_get(root, "cells"), program->cell, LS_CELL_COUNT))
     return damaged(l, "inputs", 0);
   if (json_unpack(root, "{s:i}", "replay_boundary", &program->replay_boundary) != 0 ||
       program->replay_boundary < -1 || program->replay_boundary > program->actions.count)
     return damaged(l, "replay_boundary", 0);
-  for (int i = 0; i < 9; i++)
+  for (int i = 0; i < 10; i++)
     if (!is_value(l, inputs[i], true)) return damaged(l, "inputs", (size_t)i);
   for (int c = 0; c < LS_CELL_COUNT; c++)
     if (!is_value(l, program->cell[c], c >= LS_CELL_REWARD_CHOSEN))
@@ -639,7 +639,8 @@ static ls_status load_program(loader *l, json_t *root) {
   program->reference = inputs[5];
   program->remaining = inputs[6];
   program->types = inputs[7];
-  program->logits = inputs[8];
+  program->weights = inputs[8];
+  program->logits = inputs[9];
   return LS_OK;
 }
 

@@ -209,6 +209,7 @@ typedef struct ls_program {
   int ids, labels, positions, places, draws; /* values; -1: none */
   int remaining, types;                      /* likewise, of encoders */
   int reference; /* likewise, of pairs: the reference's log-probabilities */
+  int weights;   /* likewise: how often a token's label counts */
   /* Of the last stage; -1 where they are made in slices. Of pairs in their place: by token the
    * log-probability of its document beyond the reference's. */
   int logits;

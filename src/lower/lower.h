@@ -94,6 +94,9 @@ int ls_lower_value(ls_lowering *lowering, const ls_value *value);
 int ls_lower_range(ls_lowering *lowering, const char *name, int storage, ls_dtype dtype, int unit,
                    int64_t offset, int64_t elements, const ls_placement *placement);
 
+/* The value of one of the graph's inputs. */
+int ls_lower_input(const ls_lowering *lowering, ls_tensor_id id);
+
 ls_instruction *ls_lower_op(ls_lowering *lowering, ls_op_kind kind);
 /* Whether a unit goes from one of its placements to another. */
 bool ls_lower_differ(const ls_lowering *lowering, const ls_placement *from, const ls_placement *to);

@@ -33,11 +33,12 @@ static void reduce_number(ls_lowering *lowering, int value, ls_axes axes, const 
 
 static void lower_count(ls_lowering *lowering) {
   ls_program *program = lowering->program;
-  const bool pairs = program->reference >= 0;
-  ls_instruction *made = ls_lower_op(lowering, pairs ? LS_OP_COUNT_PAIRS : LS_OP_COUNT_VALID);
-  with(made, pairs ? 2 : 1, (int[]){program->labels, program->positions}, 1,
-       &program->cell[LS_CELL_VALID_TOKENS]);
-  if (pairs) made->attributes.sequence = program->sequence;
+  const ls_node *counting = &lowering->sharded->graph->counting;
+  int in[LS_MAX_INPUTS];
+  for (int i = 0; i < counting->inputs; i++) in[i] = ls_lower_input(lowering, counting->in[i]);
+  ls_instruction *made = ls_lower_op(lowering, counting->kind);
+  with(made, counting->inputs, in, 1, &program->cell[LS_CELL_VALID_TOKENS]);
+  made->attributes = counting->attributes;
   made->write[0] = LS_ADD_AFTER_FIRST;
 }
 

@@ -412,12 +412,22 @@ static void make_loads(ls_lowering *lowering) {
                               .offset = l * each});
 }
 
+/* The sharded value that an input is. */
+static int sharded_input(const ls_lowering *lowering, ls_tensor_id id) {
+  int value = 0;
+  while (lowering->sharded->values.items[value].tensor.index != id.index) value++;
+  return value;
+}
+
+int ls_lower_input(const ls_lowering *lowering, ls_tensor_id id) {
+  return lowering->value_of[sharded_input(lowering, id)];
+}
+
 static int make_input(ls_lowering *lowering, ls_tensor_id id) {
   if (id.index < 0) return -1;
   const ls_sharded *sharded = lowering->sharded;
   const ls_tensor *tensor = ls_graph_tensor(sharded->graph, id);
-  int value = 0;
-  while (sharded->values.items[value].tensor.index != id.index) value++;
+  const int value = sharded_input(lowering, id);
   const ls_placement *placement = &sharded->values.items[value].placement;
   const int64_t rows = ls_mesh_part(&sharded->mesh, 0, placement, 0, tensor->dims[0]).stored;
   const ls_dtype dtype = ls_layout_dtype(&sharded->layout, tensor->precision);
@@ -445,6 +455,7 @@ void ls_lower_units(ls_lowering *lowering) {
   program->reference = make_input(lowering, graph->reference);
   program->remaining = make_input(lowering, graph->remaining);
   program->types = make_input(lowering, graph->types);
+  program->weights = make_input(lowering, graph->weights);
   lowering->memory = LS_NEW_ARRAY(program->arena, ls_unit_memory, lowering->units->count);
   for (int u = 0; u < lowering->units->count; u++) place_unit(lowering, u);
   for (int u = 0; u < lowering->units->count; u++) place_gradients(lowering, u);

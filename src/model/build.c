@@ -333,8 +333,8 @@ static ls_tensor_id teach(ls_builder *teacher, ls_tensor_id x, int layer, int64_
   return ls_graph_stream(teacher->graph, ls_graph_scale(teacher->graph, x, 1));
 }
 
-static void make_loss(ls_graph *graph, const ls_build_options *options, ls_tensor_id logits,
-                      ls_tensor_id taught) {
+static void make_loss(ls_graph *graph, const ls_model_config *config,
+                      const ls_build_options *options, ls_tensor_id logits, ls_tensor_id taught) {
   if (options->mode == LS_MODEL_DECODE)
     graph->logits = logits;
   else if (options->pairs.odds)
@@ -344,6 +344,10 @@ static void make_loss(ls_graph *graph, const ls_build_options *options, ls_tenso
   else if (taught.index >= 0)
     ls_graph_distillation(graph, logits, taught, options->teacher.temperature,
                           options->teacher.share);
+  else if (config->several)
+    ls_graph_binary_cross_entropy(graph, logits);
+  else if (options->weighted)
+    ls_graph_weighted_cross_entropy(graph, logits);
   else
     ls_graph_cross_entropy(graph, logits);
 }
@@ -399,7 +403,7 @@ static ls_graph *build(ls_arena *arena, const ls_model_config *config,
   if (taught) y = logits_of(&teacher, final_norm(&teacher, y));
   ls_tensor_id logits = logits_of(&builder, x);
   ls_builder_balance(&builder);
-  make_loss(graph, options, logits, y);
+  make_loss(graph, config, options, logits, y);
   return graph;
 }
 

@@ -108,6 +108,22 @@ static ls_status check_mean(const ls_json_object *json, const ls_model_config *c
                  json->where, pooling_key, (long long)config->width, (long long)config->heads);
 }
 
+static const char problem_key[] = "problem_type";
+static const char one_label[] = "single_label_classification";
+static const char several_labels[] = "multi_label_classification";
+
+static ls_status read_problem(const ls_json_object *json, ls_model_config *config,
+                              ls_error *error) {
+  const char *problem;
+  const bool each = config->pooling == LS_POOLING_EACH;
+  LS_TRY(ls_json_string_or(json, problem_key, one_label, &problem, error));
+  config->several = !each && strcmp(problem, several_labels) == 0;
+  if (config->several || strcmp(problem, one_label) == 0) return LS_OK;
+  return ls_fail(
+      error, LS_INPUT, "%s: %s: found \"%.60s\"; expected %s%s: other problems are not built",
+      json->where, problem_key, problem, one_label, each ? "" : " or multi_label_classification");
+}
+
 ls_status ls_config_read_classes(ls_arena *arena, const ls_json_object *json,
                                  ls_model_config *config, ls_error *error) {
   LS_TRY(read_pooling(json, config, error));
@@ -116,13 +132,7 @@ ls_status ls_config_read_classes(ls_arena *arena, const ls_json_object *json,
   if (config->pooling != LS_POOLING_EACH && !ends_with(architecture_of(json->json), of_texts))
     return LS_OK;
   const json_t *id2label = json_object_get(json->json, "id2label");
-  const char *problem;
-  LS_TRY(ls_json_string_or(json, "problem_type", "single_label_classification", &problem, error));
-  if (strcmp(problem, "single_label_classification") != 0)
-    return ls_fail(error, LS_INPUT,
-                   "%s: problem_type: found \"%.60s\"; expected single_label_classification: other "
-                   "problems are not built",
-                   json->where, problem);
+  LS_TRY(read_problem(json, config, error));
   if (id2label && !json_is_object(id2label) && !json_is_null(id2label))
     return ls_fail(error, LS_INPUT,
                    "%s: id2label: expected an object of names by number, as in {\"0\": \"no\"}",
@@ -139,6 +149,11 @@ ls_status ls_config_read_classes(ls_arena *arena, const ls_json_object *json,
       names[c] = ls_arena_printf(arena, "LABEL_%lld", (long long)c);
     config->class_names = names;
   }
+  if (config->several && config->classes > LS_MOST_SEVERAL)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found %lld classes, any of which a text may have (problem_type); expected "
+                   "at most %d",
+                   json->where, (long long)config->classes, LS_MOST_SEVERAL);
   if (config->classes >= 2) return LS_OK;
   return ls_fail(error, LS_INPUT,
                  "%s: found a head of %lld label (num_labels, id2label), which is a regression; "
@@ -195,7 +210,7 @@ void ls_model_set_classes(ls_arena *arena, ls_model_config *config, const char *
   failed |= json_object_set_new(json, "id2label", names_of);
   failed |= json_object_set_new(json, "label2id", numbers_of);
   failed |= json_object_set_new(json, "num_labels", json_integer(count));
-  failed |= json_object_set_new(json, "problem_type", json_string("single_label_classification"));
+  failed |= json_object_set_new(json, problem_key, json_string(one_label));
   char *dumped = failed ? NULL : ls_config_dump(json);
   if (!dumped) ls_panic("no memory for a config.json of the family %s", config->family);
   config->text = ls_arena_printf(arena, "%s\n", dumped);
@@ -206,11 +221,27 @@ void ls_model_set_classes(ls_arena *arena, ls_model_config *config, const char *
   json_decref(json);
 }
 
+int64_t ls_model_labels(const ls_model_config *config) {
+  return config->several ? INT64_C(1) << config->classes : config->classes;
+}
+
+void ls_model_set_several(ls_arena *arena, ls_model_config *config) {
+  json_t *json = json_loads(config->text, 0, NULL);
+  LS_ASSERT(config->classes >= 2 && config->classes <= LS_MOST_SEVERAL);
+  const int failed = json_object_set_new(json, problem_key, json_string(several_labels));
+  char *dumped = failed ? NULL : ls_config_dump(json);
+  if (!dumped) ls_panic("no memory for a config.json of the family %s", config->family);
+  config->text = ls_arena_printf(arena, "%s\n", dumped);
+  config->several = true;
+  free(dumped);
+  json_decref(json);
+}
+
 void ls_model_set_pooling(ls_arena *arena, ls_model_config *config, ls_pooling pooling) {
   json_t *json = json_loads(config->text, 0, NULL);
   const ls_family *family = ls_family_find(config->family);
   if (pooling == LS_POOLING_EACH) {
-    json_object_del(json, "problem_type");
+    json_object_del(json, problem_key);
     json_object_set_new(json, "architectures",
                         json_pack("[s]", architecture_for(arena, family->architecture, of_tokens)));
   }

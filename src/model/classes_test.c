@@ -42,8 +42,13 @@ static void classes_are_read(void **state) {
       {HEAD ", \"id2label\": {\"0\": \"no\", \"1\": 7}", -1, "found no name for \"1\""},
       {HEAD ", \"id2label\": {\"0\": \"no\", \"1\": \"no\"}", -1, "found \"no\" twice"},
       {HEAD ", \"id2label\": [\"no\", \"yes\"]", -1, "expected an object of names"},
-      {HEAD ", \"problem_type\": \"multi_label_classification\"", -1,
-       "c.json: problem_type: found"},
+      {HEAD ", \"problem_type\": \"multi_label_classification\"", 2, "LABEL_1"},
+      {HEAD ", \"num_labels\": 32, \"problem_type\": \"multi_label_classification\"", -1,
+       "c.json: found 32 classes, any of which a text may have (problem_type); expected at most "
+       "31"},
+      {HEAD ", \"problem_type\": \"regression\"", -1,
+       "c.json: problem_type: found \"regression\"; expected single_label_classification or "
+       "multi_label_classification"},
   };
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
     ls_arena *arena = ls_arena_create();
@@ -84,6 +89,13 @@ static void classes_are_given(void **state) {
   assert_false(again.draws_head);
   assert_int_equal(ls_model_config_compare(&again, &config, &error), LS_OK);
   for (int n = 0; n < 3; n++) assert_string_equal(again.class_names[n], names[n]);
+  assert_false(again.several);
+  ls_model_set_several(arena, &config);
+  text = ls_model_config_text(arena, &config, LS_F32);
+  assert_int_equal(ls_model_config_parse(arena, "d.json", text, strlen(text), &again, &error),
+                   LS_OK);
+  assert_true(again.several);
+  assert_int_equal(ls_model_config_compare(&again, &config, &error), LS_OK);
   ls_arena_destroy(&arena);
 }
 

@@ -18,7 +18,7 @@
 #include "graph/graph.h"
 #include "lockstep/dtype.h"
 
-enum { LS_MAX_END_IDS = 8, LS_MOST_CLASSES = 1 << 16 };
+enum { LS_MAX_END_IDS = 8, LS_MOST_CLASSES = 1 << 16, LS_MOST_SEVERAL = 31 };
 
 /* HF's rope_type: "default" and the others by name. */
 typedef enum ls_rope_scaling {
@@ -107,7 +107,8 @@ enum { LS_LAYER_WINDOW = 1, LS_LAYER_NO_ROPE = 2, LS_LAYER_DENSE = 4 };
   X(ls_precision, blocks, "quantize") /* of weights of a block's products; LS_COMPUTE: not */      \
   /* that the head tells apart, of a text by its last token; 0: the head is of tokens */           \
   X(int64_t, classes, "classes")                                                                   \
-  X(ls_pooling, pooling, "classifier_pooling") /* with classes: what of a text they are told by */
+  X(ls_pooling, pooling, "classifier_pooling") /* with classes: what of a text they are told by */ \
+  X(bool, several, "problem_type")             /* a text may have any of the classes */
 
 /* The products of a block that adapters can be beside: by the name that their weights have. */
 enum { LS_MODEL_LINEARS = 7 };
@@ -193,6 +194,12 @@ LS_CHECKED ls_status ls_model_quantize(ls_model_config *config, ls_precision pre
  * and its config.json what transformers writes of them. It had none. */
 void ls_model_set_classes(ls_arena *arena, ls_model_config *config, const char *const *names,
                           int64_t count);
+
+/* How many labels there are of a classifier: classes, or where a text has several sets of them. */
+int64_t ls_model_labels(const ls_model_config *config);
+
+/* Has a text any of the model's classes, and not one; so config.json says. */
+void ls_model_set_several(ls_arena *arena, ls_model_config *config);
 
 /* Has a head over classes read this of a text; config.json says so where that is not what its
  * family does. */
@@ -288,6 +295,7 @@ typedef struct ls_build_options {
   int64_t token_ranks;  /* with these: over which tokens are shared out */
   int64_t parts;        /* likewise: ranks that have each a part of a sequence */
   int64_t expert_bound; /* and hundredths of even loads that one may send another; 0: all */
+  bool weighted;        /* labels count as often as graph->weights says */
   ls_model_pairs pairs; /* with documents, two of which may be as long as the model is made for */
   ls_model_teacher teacher; /* not in decoding, nor with pairs */
 } ls_build_options;

@@ -106,7 +106,7 @@ LS_CHECKED ls_status ls_rank_get(const ls_rank *rank, int program, int value, in
  * of the sequences that the rank shares. Borrowed. */
 int32_t *ls_rank_staging(const ls_rank *rank);
 
-/* Likewise a number for each token, of pairs of answers. */
+/* Likewise a number for each token: a reference's of pairs of answers, or a label's weight. */
 double *ls_rank_staging_reference(const ls_rank *rank);
 
 /* Makes work regions and all cells but learning rate, step and scale NaN: what reads them before it

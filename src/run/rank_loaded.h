@@ -65,7 +65,7 @@ struct ls_rank {
   double cells[LS_CELL_COUNT]; /* the host's copies */
   bool set[LS_CELL_COUNT];     /* since the last run */
   int32_t *staging;
-  double *staging_reference; /* of pairs */
+  double *staging_reference; /* of pairs, or weights */
   int graphs_held;
   int64_t replays;
   ls_record *records; /* a ring */

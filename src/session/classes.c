@@ -4,6 +4,8 @@
 
 #include "data/labelled.h"
 #include "store/adapters.h"
+#include "text/number.h"
+#include "text/quote.h"
 
 static ls_status refuse(const ls_session *session, const char *key, const char *what,
                         ls_error *error) {
@@ -13,6 +15,11 @@ static ls_status refuse(const ls_session *session, const char *key, const char *
 static bool asks_prompts(const ls_run_file *run) {
   const ls_run_globs *given = &run->eval.prompts;
   return given->count > 1 || (given->count == 1 && strcmp(given->items[0], "none") != 0);
+}
+
+static bool asks_weights(const ls_run_file *run) {
+  const ls_run_globs *asked = &run->classes.weights;
+  return asked->count != 1 || strcmp(asked->items[0], "none") != 0;
 }
 
 static ls_status check_keys(const ls_session *session, ls_error *error) {
@@ -45,6 +52,37 @@ static ls_status give_classes(ls_session *session, ls_error *error) {
   const char *const *names = ls_model_class_names(session->arena, config, &count);
   if (!names) LS_TRY(ls_labelled_find_classes(session->arena, session->run, &names, &count, error));
   ls_model_set_classes(session->arena, config, names, count);
+  if (!session->run->classes.several) return LS_OK;
+  if (count > LS_MOST_SEVERAL)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found %lld classes, of which a text may have any; expected at most %d",
+                   ls_run_file_where(session->run, "classes.several"), (long long)count,
+                   LS_MOST_SEVERAL);
+  ls_model_set_several(session->arena, config);
+  return LS_OK;
+}
+
+/* A head that is there already says how many classes a text has. */
+static ls_status settle_several(ls_session *session, ls_error *error) {
+  ls_run_classes *classes = &session->run->classes;
+  const ls_model_config *config = &session->config;
+  if (classes->several && !config->several)
+    return refuse(session, "classes.several",
+                  "found true with a model whose head tells one class of a text: leave it out",
+                  error);
+  if (config->several && classes->pooling == LS_RUN_POOLING_TOKENS)
+    return refuse(session, "classes.several",
+                  "found true with classes.pooling=tokens, whose words have one class each; "
+                  "expected one of the two",
+                  error);
+  if (config->several && asks_weights(session->run))
+    return refuse(session, "classes.weights",
+                  "found a value with several labels of a text, whose classes count alike: leave "
+                  "it out",
+                  error);
+  if (classes->several == config->several) return LS_OK;
+  classes->several = config->several;
+  ls_run_file_mark_resolved(session->run, "classes.several");
   return LS_OK;
 }
 
@@ -75,6 +113,64 @@ static ls_status settle_pooling(ls_session *session, ls_error *error) {
   return LS_OK;
 }
 
+/* As scikit-learn's "balanced" has it: labels over classes times a class's own. They are written
+ * with the run, so that an evaluation, of another file, counts by them too. */
+static ls_status balance(ls_session *session, double *weight, ls_error *error) {
+  ls_run_file *run = session->run;
+  const int64_t classes = run->classes.count;
+  int64_t *counts = LS_NEW_ARRAY(session->arena, int64_t, classes), all = 0;
+  const char **items = LS_NEW_ARRAY(session->arena, const char *, classes);
+  LS_TRY(ls_labelled_count(session->arena, run, counts, error));
+  for (int64_t c = 0; c < classes; c++) {
+    char shown[LS_QUOTE_BYTES];
+    all += counts[c];
+    if (counts[c] > 0) continue;
+    ls_quote(shown, run->classes.names[c], strlen(run->classes.names[c]));
+    return ls_fail(error, LS_INPUT,
+                   "%s: found balanced, and no example of the class %s in data.text; expected one "
+                   "of each, or a list of numbers",
+                   ls_run_file_where(run, "classes.weights"), shown);
+  }
+  for (int64_t c = 0; c < classes; c++) {
+    char number[LS_NUMBER_BYTES];
+    weight[c] = (double)all / ((double)classes * (double)counts[c]);
+    ls_number_write(number, weight[c]);
+    items[c] = ls_arena_strdup(session->arena, number);
+  }
+  run->classes.weights = (ls_run_globs){items, (int)classes};
+  ls_run_file_mark_resolved(run, "classes.weights");
+  return LS_OK;
+}
+
+static ls_status settle_weights(ls_session *session, ls_error *error) {
+  ls_run_classes *classes = &session->run->classes;
+  const ls_run_globs *asked = &classes->weights;
+  const char *where = ls_run_file_where(session->run, "classes.weights");
+  const bool word = asked->count == 1;
+  if (!asks_weights(session->run)) return LS_OK;
+  double *weight = LS_NEW_ARRAY(session->arena, double, classes->count);
+  classes->weight = weight;
+  if (word && strcmp(asked->items[0], "balanced") == 0) {
+    if (!session->evaluates) return balance(session, weight, error);
+    return refuse(session, "classes.weights",
+                  "found balanced, which is of the texts that are trained on: give a run, whose "
+                  "weights are kept, or a list of numbers",
+                  error);
+  }
+  if (asked->count != classes->count)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found %d item%s; expected balanced, or %lld numbers: one "
+                   "for each class",
+                   where, asked->count, word ? "" : "s", (long long)classes->count);
+  for (int64_t c = 0; c < classes->count; c++) {
+    char shown[LS_QUOTE_BYTES];
+    if (ls_number_read(asked->items[c], &weight[c]) && weight[c] > 0 && weight[c] <= 1e9) continue;
+    return ls_fail(error, LS_INPUT, "%s: found %s; expected a number above 0, at most 1e9", where,
+                   ls_quote(shown, asked->items[c], strlen(asked->items[c])));
+  }
+  return LS_OK;
+}
+
 ls_status ls_classes_settle(ls_session *session, ls_error *error) {
   ls_run_file *run = session->run;
   const ls_model_config *config = &session->config;
@@ -93,10 +189,17 @@ ls_status ls_classes_settle(ls_session *session, ls_error *error) {
   if (run->task != LS_RUN_CLASSIFY && run->classes.pooling != LS_RUN_POOLING_AUTO)
     return refuse(session, "classes.pooling",
                   "found a value without task=classify; expected that too", error);
+  if (run->task != LS_RUN_CLASSIFY && run->classes.several)
+    return refuse(session, "classes.several",
+                  "found a value without task=classify; expected that too", error);
+  if (run->task != LS_RUN_CLASSIFY && asks_weights(run))
+    return refuse(session, "classes.weights",
+                  "found a value without task=classify; expected that too", error);
   if (run->task != LS_RUN_CLASSIFY) return LS_OK;
   LS_TRY(check_keys(session, error));
   const bool own = config->classes && ls_adapters_has(run->model);
   if (!config->classes) LS_TRY(give_classes(session, error));
+  LS_TRY(settle_several(session, error));
   LS_TRY(settle_pooling(session, error));
   if (config->lora_rank && !own) LS_TRY(ls_adapters_keep_head(&session->config, error));
   run->classes.names = config->class_names;
@@ -105,5 +208,5 @@ ls_status ls_classes_settle(ls_session *session, ls_error *error) {
   run->classes.each = config->pooling == LS_POOLING_EACH;
   run->classes.pair_ends = ls_model_pair_ends(config);
   run->classes.pair_types = config->types > 1;
-  return LS_OK;
+  return settle_weights(session, error);
 }

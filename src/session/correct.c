@@ -12,8 +12,8 @@ bool ls_gives_logits(const ls_program *program, int rank) {
                        ls_mesh_order(ls_mesh_inside(&program->mesh) & ~cut)) == 0;
 }
 
-ls_told ls_told_none(ls_arena *arena, int64_t classes) {
-  return (ls_told){classes, LS_NEW_ARRAY(arena, ls_told_class, classes)};
+ls_told ls_told_none(ls_arena *arena, int64_t classes, bool several) {
+  return (ls_told){classes, several, LS_NEW_ARRAY(arena, ls_told_class, classes + 1)};
 }
 
 /* The first of the largest; -1 where one is no number, of which no comparison holds. */
@@ -26,11 +26,29 @@ static int64_t largest_of(const double *logits, int64_t classes) {
   return best;
 }
 
+/* Of a set of classes each, which is told where its logit is above 0: more likely than not. */
+static void tell_several(const double *logits, int64_t classes, int32_t label, ls_told *told) {
+  bool exact = true;
+  for (int64_t c = 0; c < classes; c++) {
+    const bool asked = (uint32_t)label >> c & 1, tells = logits[c] > 0;
+    told->of[c].asked += asked;
+    told->of[c].told += tells;
+    told->of[c].right += asked && tells;
+    exact = exact && asked == tells && !isnan(logits[c]);
+  }
+  told->of[told->classes].asked++;
+  told->of[told->classes].right += exact;
+}
+
 void ls_rows_tell(const double *logits, int64_t rows, int64_t columns, const int32_t *labels,
                   ls_told *told) {
   const int64_t classes = columns < told->classes ? columns : told->classes;
   for (int64_t r = 0; r < rows; r++) {
     if (labels[r] < 0) continue;
+    if (told->several) {
+      tell_several(logits + r * columns, classes, labels[r], told);
+      continue;
+    }
     const int64_t best = largest_of(logits + r * columns, classes);
     if (labels[r] < classes) told->of[labels[r]].asked++;
     if (best >= 0) told->of[best].told++;
@@ -63,13 +81,19 @@ ls_status ls_count_told(ls_rank *rank, ls_told *told, ls_error *error) {
 
 ls_status ls_sum_told(ls_rank *rank, ls_told *told, ls_error *error) {
   enum { NUMBERS = sizeof *told->of / sizeof(int64_t) };
-  return ls_all_reduce(ls_rank_world_group(rank), told->of, told->classes * NUMBERS, LS_I64, LS_SUM,
-                       error);
+  return ls_all_reduce(ls_rank_world_group(rank), told->of, (told->classes + 1) * NUMBERS, LS_I64,
+                       LS_SUM, error);
+}
+
+int64_t ls_told_asked(const ls_told *told) {
+  int64_t asked = told->of[told->classes].asked;
+  for (int64_t c = 0; c < told->classes && !told->several; c++) asked += told->of[c].asked;
+  return asked;
 }
 
 int64_t ls_told_right(const ls_told *told) {
-  int64_t right = 0;
-  for (int64_t c = 0; c < told->classes; c++) right += told->of[c].right;
+  int64_t right = told->of[told->classes].right;
+  for (int64_t c = 0; c < told->classes && !told->several; c++) right += told->of[c].right;
   return right;
 }
 
@@ -79,8 +103,17 @@ double ls_told_macro_f1(const ls_told *told) {
   for (int64_t c = 0; c < told->classes; c++) {
     const ls_told_class *each = &told->of[c];
     const int64_t both = each->asked + each->told;
-    there += both > 0;
+    there += both > 0 || told->several;
     if (both > 0) sum += 2 * (double)each->right / (double)both;
   }
   return there > 0 ? sum / (double)there : NAN;
+}
+
+double ls_told_micro_f1(const ls_told *told) {
+  int64_t right = 0, both = 0;
+  for (int64_t c = 0; c < told->classes; c++) {
+    right += told->of[c].right;
+    both += told->of[c].asked + told->of[c].told;
+  }
+  return both > 0 ? 2 * (double)right / (double)both : NAN;
 }

@@ -10,7 +10,7 @@
 #include "session/correct.h"
 
 static ls_told tell(ls_arena *arena, const double *logits, int64_t rows, const int32_t *labels) {
-  ls_told told = ls_told_none(arena, 3);
+  ls_told told = ls_told_none(arena, 3, false);
   ls_rows_tell(logits, rows, 3, labels, &told);
   return told;
 }
@@ -53,8 +53,23 @@ static void macro_f1_is_the_mean_of_classes(void **state) {
   ls_arena_destroy(&arena);
 }
 
+/* Sets of classes: of two texts one whole; class 2 is asked of none and told once, which counts. */
+static void sets_are_told_class_by_class(void **state) {
+  (void)state;
+  const double logits[] = {1, -1, 2, /**/ 1, 0.5, -3, /**/ 9, 9, 9, /**/ NAN, -1, -1};
+  ls_arena *arena = ls_arena_create();
+  ls_told told = ls_told_none(arena, 3, true);
+  ls_rows_tell(logits, 4, 3, (int32_t[]){1, 3, -1, 0}, &told);
+  assert_int_equal(ls_told_asked(&told), 3);
+  assert_int_equal(ls_told_right(&told), 1);
+  assert_true(fabs(ls_told_macro_f1(&told) - (1.0 + 1.0 + 0.0) / 3) < 1e-15);
+  assert_true(fabs(ls_told_micro_f1(&told) - 2.0 * 3 / 7) < 1e-15);
+  ls_arena_destroy(&arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(the_largest_logit_decides),
-                                     cmocka_unit_test(macro_f1_is_the_mean_of_classes)};
+                                     cmocka_unit_test(macro_f1_is_the_mean_of_classes),
+                                     cmocka_unit_test(sets_are_told_class_by_class)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

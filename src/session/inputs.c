@@ -86,6 +86,18 @@ static ls_status put_draws(const ls_inputs *inputs, ls_rank *rank, int program, 
   return ls_rank_put(rank, program, from->draws, slot, draws, count, error);
 }
 
+/* One for each row: its label's. */
+static ls_status put_weights(const ls_inputs *inputs, ls_rank *rank, int program, int slot,
+                             const int32_t *labels, int64_t count, ls_error *error) {
+  const ls_program *from = ls_rank_program(rank, program);
+  if (from->weights < 0) return LS_OK;
+  double *weights = ls_rank_staging_reference(rank);
+  LS_ASSERT(inputs->weights);
+  for (int64_t row = 0; row < count; row++)
+    weights[row] = labels[row] < 0 ? 0 : inputs->weights[labels[row]];
+  return ls_rank_put(rank, program, from->weights, slot, weights, count, error);
+}
+
 ls_status ls_inputs_fill(const ls_inputs *inputs, ls_rank *rank, int program, int microbatch,
                          int64_t step, ls_error *error) {
   const ls_program *from = ls_rank_program(rank, program);
@@ -125,6 +137,7 @@ ls_status ls_inputs_fill(const ls_inputs *inputs, ls_rank *rank, int program, in
   LS_TRY(ls_rank_put(rank, program, from->positions, slot, batch.positions, count, error));
   if (from->reference >= 0)
     LS_TRY(ls_rank_put(rank, program, from->reference, slot, batch.reference, count, error));
+  LS_TRY(put_weights(inputs, rank, program, slot, batch.labels, count, error));
   if (from->labels >= 0)
     LS_TRY(ls_rank_put(rank, program, from->labels, slot, batch.labels, count, error));
   return put_draws(inputs, rank, program, microbatch, slot, step, error);

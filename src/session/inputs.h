@@ -19,7 +19,8 @@ typedef struct ls_inputs {
   ls_status (*take)(void *context, int64_t step, int64_t first, int64_t count,
                     const ls_batch *batch, ls_error *error);
   void *context;
-  uint64_t seed; /* of what dropout drops */
+  uint64_t seed;         /* of what dropout drops */
+  const double *weights; /* how often a label counts, by label; where programs ask for it */
 } ls_inputs;
 
 /* The batches of an order, which is borrowed; seed 0. */

@@ -20,7 +20,7 @@ static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t
   const repeating *of = context;
   const ls_model_config *config = &of->session->config;
   const uint64_t vocabulary = (uint64_t)config->vocabulary;
-  const uint64_t labels = config->classes ? (uint64_t)config->classes : vocabulary;
+  const uint64_t labels = config->classes ? (uint64_t)ls_model_labels(config) : vocabulary;
   for (int64_t i = 0; i < count; i++) {
     const uint64_t at = (uint64_t)(first + i);
     batch->ids[i] = (int32_t)(ls_random_bits(1, (uint64_t)step, at) % vocabulary);
@@ -86,7 +86,8 @@ static ls_status repeat(repeating *of, ls_rank *rank, ls_error *error) {
   if (!of->options->no_peak) LS_TRY(ls_session_peak(of->session, rank, &peak, error));
   if (ls_rank_number(rank) == 0) of->made->peak = peak;
   const int steps = warm_steps(of) + of->options->steps;
-  const ls_inputs inputs = {.take = take_tokens, .context = of};
+  const ls_inputs inputs = {
+      .take = take_tokens, .context = of, .weights = of->session->run->classes.weight};
   ls_steps driver = ls_steps_of(rank, &inputs, rate_at, of);
   driver.policy = LS_STEPS_SKIP;
   driver.again = ls_session_step_again(of->session);

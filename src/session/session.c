@@ -371,6 +371,7 @@ ls_training ls_session_training(const ls_session *session) {
                        .sequence = session->sequence,
                        .documents = session->run->data.documents == LS_RUN_MASKED,
                        .pairs = pairs_of(session->run),
+                       .weighted = session->run->classes.weight,
                        .teacher = ls_teacher_of(session),
                        .evaluates = session->evaluates,
                        .prepare = session->evaluates ? NULL : prepare,

@@ -256,6 +256,9 @@ typedef enum ls_run_pooling {
 /* The classes that texts are told apart by. */
 typedef struct ls_run_classes {
   ls_run_pooling pooling;
+  bool several;         /* a text has any of the classes; once the model is found, as that has it */
+  ls_run_globs weights; /* "none", "balanced", or numbers, one for each class */
+  const double *weight; /* no key: [count] these numbers, as training counts them; NULL: none */
   /* No keys: as the model has them; and whether a class is asked of a text's first token. */
   bool first;
   bool each;       /* each token has a class of its own */

@@ -203,6 +203,12 @@ const ls_run_key ls_run_keys[] = {
     {"classes.pooling", LS_RUN_CHOICE, AT(classes.pooling), .default_text = "auto",
      .words = "auto last cls mean tokens",
      .help = "what of a text its class is told by; tokens: each has its own; auto: the model's"},
+    {"classes.several", LS_RUN_BOOL, AT(classes.several), .default_text = "false",
+     .help =
+         "whether a text may have any of the classes, and not one; the model's head says it too"},
+    {"classes.weights", LS_RUN_GLOBS, AT(classes.weights), .default_text = "none",
+     .items = "none, balanced, or a list of a number above 0 for each class",
+     .help = "how often each class counts in the loss: none, balanced, or a list of numbers"},
     {"lora.rank", LS_RUN_INTEGER, AT(lora.rank), .default_text = "none", .word = "none", .low = 1,
      .high = 1 << 16,
      .help = "adapters of this rank are trained and all weights frozen; none: as `model` is"},

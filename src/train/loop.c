@@ -628,6 +628,7 @@ static ls_status start(trainer *self, bool *stop, ls_error *error) {
   const ls_session *session = of->session;
   ls_inputs inputs = ls_inputs_of_order(&self->dataset.training);
   inputs.seed = (uint64_t)session->run->train.seed;
+  inputs.weights = session->run->classes.weight;
   self->steps = ls_steps_of(self->rank, &inputs, rate_at, &self->rate);
   self->steps.again = ls_session_step_again(self->of->session);
   self->steps.policy = LS_STEPS_SKIP;

@@ -68,7 +68,8 @@ static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t
   const job *work = context;
   const ls_experiment *of = work->experiment;
   const uint64_t vocabulary = (uint64_t)of->config->vocabulary;
-  const uint64_t classes = (uint64_t)of->config->classes, labels = classes ? classes : vocabulary;
+  const uint64_t classes = (uint64_t)ls_model_labels(of->config),
+                 labels = classes ? classes : vocabulary;
   for (int64_t i = 0; i < count; i++) {
     const int64_t at = first + i;
     const uint64_t place = (uint64_t)(step * of->sequences * of->sequence + at);
@@ -205,7 +206,7 @@ static ls_status train_steps(ls_steps *steps, job *work, int count, ls_error *er
 static ls_status train(ls_rank *rank, job *work, ls_error *error) {
   const ls_experiment *experiment = work->experiment;
   const int count = experiment->steps ? experiment->steps : LS_TRAJECTORY_STEPS;
-  const ls_inputs inputs = {.take = take_tokens, .context = work};
+  const ls_inputs inputs = {.take = take_tokens, .context = work, .weights = experiment->weights};
   LS_TRY(write_parameters(rank, work, error));
   ls_steps steps = ls_steps_of(rank, &inputs, rate_at, work);
   steps.speculates_always = true;
@@ -263,6 +264,7 @@ ls_status ls_experiment_graph(ls_arena *arena, const ls_experiment *experiment,
       .sequence = experiment->sequence,
       .documents = experiment->documents || experiment->pairs.beta > 0,
       .pairs = experiment->pairs,
+      .weighted = experiment->weights,
       .teacher = experiment->teacher};
   ls_build_options_lay(&options, layout);
   LS_TRY(ls_model_build(arena, experiment->config, &options, graph, error));

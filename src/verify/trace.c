@@ -85,6 +85,8 @@ static const char *const optimizer_hyper_keys[] = {
     "block_size",    "min_8bit_size",     "muon_lr",  "muon_momentum",
     "muon_nesterov", "muon_weight_decay", "ns_steps", "ns_eps",
     "adjust_lr_fn",  "ns_coefficients",   NULL};
+/* And those of classes. */
+static const char *const class_hyper_keys[] = {"class_weights", NULL};
 static const char *const lora_keys[] = {"r",
                                         "lora_alpha",
                                         "target_modules",
@@ -168,8 +170,9 @@ static ls_status check_words(const ls_json_object *root, const char *plain, bool
        /* config.json says how often */
        pairs
            ? "mean over the step's micro_batches*B pairs of -lc - beta*log sigmoid(log odds ratio)"
-       : classes || masked || taught ? NULL
-                                     : "mean cross-entropy over B*T positions + "},
+       : classes          ? "binary cross-entropy of the "
+       : masked || taught ? NULL
+                          : "mean cross-entropy over B*T positions + "},
       {"aux", "E * sum_e f_e * P_e over the rows of ALL mixture layers and tokens of a micro-batch",
        NULL},
       {"routing", "softmax over all experts' logits, the ", NULL},
@@ -366,10 +369,11 @@ static ls_status read_json(ls_arena *arena, const ls_json_object *root, ls_trace
   trace->optimizer.name = other ? ls_arena_strdup(arena, kind) : "adamw";
   if (adapters) LS_TRY(read_lora(arena, root, trace, error));
   LS_TRY(read_hyper(arena, root, trace,
-                    pairs    ? pair_hyper_keys
-                    : taught ? teacher_hyper_keys
-                    : other  ? optimizer_hyper_keys
-                             : NULL,
+                    pairs     ? pair_hyper_keys
+                    : taught  ? teacher_hyper_keys
+                    : other   ? optimizer_hyper_keys
+                    : classes ? class_hyper_keys
+                              : NULL,
                     error));
   if (other) LS_TRY(ls_trace_read_optimizer(arena, root, trace, error));
   LS_TRY(read_steps(arena, root, trace, error));

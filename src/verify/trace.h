@@ -89,6 +89,8 @@ typedef struct ls_trace {
   ls_trace_pairs pairs;
   ls_trace_given given;
   double *correct; /* [steps] labels told right before the update; NULL: there are no classes */
+  const char **class_weights; /* as classes.weights has them; NULL: each class counts once */
+  int class_weight_count;
   ls_trace_teacher teacher;
   bool masked; /* masked tokens are predicted: a label lies at its own token */
   double learning_rate, betas[2], epsilon, weight_decay, clip; /* clip 0: none */

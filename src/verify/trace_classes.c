@@ -1,7 +1,8 @@
+#include "text/number.h"
 #include "verify/trace.h"
 
-/* The class of each row goes to the last of its tokens, or to the first. What is behind them no
- * token sees. */
+/* The class of each row, or their set, goes to the last of its tokens, or to the first. What is
+ * behind them no token sees. */
 static ls_status place_labels(const ls_trace *trace, const int32_t *given, const int32_t *mask,
                               bool first, int32_t *labels, ls_error *error) {
   const int64_t rows = trace->steps * trace->rows;
@@ -56,6 +57,23 @@ static ls_status read_batches(ls_arena *arena, ls_trace *trace, const ls_safeten
   return place_labels(trace, given, mask, pooled, rows_given->labels, error);
 }
 
+static ls_status read_weights(ls_arena *arena, const ls_json_object *root, ls_trace *trace,
+                              ls_error *error) {
+  ls_json_object hyper;
+  double *numbers;
+  LS_TRY(ls_json_child(arena, root, "hyper", &hyper, error));
+  if (!ls_json_has(&hyper, "class_weights")) return LS_OK;
+  LS_TRY(
+      ls_json_numbers(arena, &hyper, "class_weights", &numbers, &trace->class_weight_count, error));
+  trace->class_weights = LS_NEW_ARRAY(arena, const char *, trace->class_weight_count + 1);
+  for (int c = 0; c < trace->class_weight_count; c++) {
+    char number[LS_NUMBER_BYTES];
+    ls_number_write(number, numbers[c]);
+    trace->class_weights[c] = ls_arena_strdup(arena, number);
+  }
+  return LS_OK;
+}
+
 ls_status ls_trace_read_classes(ls_arena *arena, const ls_json_object *root, bool pooled, bool each,
                                 ls_trace *trace, ls_error *error) {
   const json_t *list = json_object_get(root->json, "steps");
@@ -66,6 +84,7 @@ ls_status ls_trace_read_classes(ls_arena *arena, const ls_json_object *root, boo
     LS_TRY(ls_json_root(where, json_array_get(list, (size_t)s), &step, error));
     LS_TRY(ls_json_number(&step, "correct_f64", &trace->correct[s], error));
   }
+  LS_TRY(read_weights(arena, root, trace, error));
   ls_safetensors *file;
   LS_TRY(ls_safetensors_open(trace->folder, "batches", &file, error));
   const ls_status status = read_batches(arena, trace, file, pooled, each, error);

@@ -361,7 +361,8 @@ static void check_step(const worker *self, int64_t s) {
 static ls_status check_correct(const worker *self, const ls_inputs *inputs, int64_t s,
                                ls_error *error) {
   task *of = self->of;
-  ls_told told = ls_told_none(self->arena, of->session->config.classes);
+  ls_told told =
+      ls_told_none(self->arena, of->session->config.classes, of->session->config.several);
   if (of->session->layout.compute != LS_F64) return LS_OK;
   for (int m = 0; m < of->session->layout.microbatches; m++) {
     LS_TRY(ls_inputs_fill(inputs, self->rank, LS_SESSION_EVALUATE, m, s, error));
@@ -384,7 +385,8 @@ static ls_status repeat(worker *self, ls_error *error) {
   const ls_inputs inputs = {.take = has_pairs          ? take_pairs
                                     : trace->given.ids ? take_given
                                                        : take_tokens,
-                            .context = has_pairs ? (void *)&pairs : (void *)trace};
+                            .context = has_pairs ? (void *)&pairs : (void *)trace,
+                            .weights = self->of->session->run->classes.weight};
   LS_TRY(ls_session_load_weights(self->of->session, self->rank, trace->model, NULL, error));
   if (trace->adapter_folder)
     LS_TRY(ls_session_load_adapters(self->of->session, self->rank, trace->adapter_folder, error));
@@ -556,7 +558,7 @@ static ls_status check_types(const ls_verification *about, ls_error *error) {
 static ls_status check_tokens(const ls_verification *about, ls_error *error) {
   const int64_t vocabulary = about->session->config.vocabulary;
   const ls_trace *trace = about->trace;
-  const int64_t most = trace->correct ? about->session->config.classes : vocabulary;
+  const int64_t most = trace->correct ? ls_model_labels(&about->session->config) : vocabulary;
   const int32_t *ids = trace->pairs.ids ? trace->pairs.ids : trace->given.ids;
   const int32_t *labels = trace->pairs.ids ? trace->pairs.labels : trace->given.labels;
   const int64_t given = ids ? trace->steps * trace->rows * trace->sequence : 0;
@@ -664,6 +666,8 @@ ls_status ls_verify_prepare(ls_arena *arena, const char *folder, const char *con
     made->run->dpo.beta = trace->pairs.beta;
   }
   if (trace->correct) made->run->task = LS_RUN_CLASSIFY;
+  if (trace->class_weights)
+    made->run->classes.weights = (ls_run_globs){trace->class_weights, trace->class_weight_count};
   if (trace->teacher.folder) {
     made->run->task = LS_RUN_DISTILL;
     made->run->teacher = trace->teacher.folder;

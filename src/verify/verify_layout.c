@@ -163,6 +163,7 @@ static ls_experiment experiment_of(const ls_layout_verification *about) {
                          .settings = shrunk->settings,
                          .seed = SEED,
                          .pairs = ls_session_training(about->session).pairs,
+                         .weights = about->session->run->classes.weight,
                          .teacher = teacher,
                          .documents = about->session->run->data.documents == LS_RUN_MASKED,
                          .saved = true,

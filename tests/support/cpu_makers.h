@@ -437,6 +437,20 @@ static inline void make_cross_entropy(op_case *c) {
   }
 }
 
+static inline void make_several(op_case *c) {
+  const int64_t rows = any_rows(), columns = 1 + random_below(20);
+  operand logits = matrix_of(rows, columns, 1, random_below(4)), labels = vector_of(INDEX, rows);
+  logits.start[1] = random_below(11);
+  labels.range = INT32_MAX;
+  c->kind = random_below(2) ? LS_OP_BCE_SUM : LS_OP_BCE_GRAD;
+  c->attributes = (ls_attributes){.scale = 1.0 / 31};
+  c->in[0] = logits, c->in[1] = labels, c->in[2] = cell_of(0.37);
+  c->outputs = 1;
+  c->in_place = c->kind == LS_OP_BCE_GRAD;
+  c->inputs = c->in_place ? 3 : 2;
+  c->out[0] = c->in_place ? logits : vector_of(SUMS, rows);
+}
+
 static inline void make_distillation(op_case *c) {
   const int64_t rows = any_rows(), columns = random_below(3) ? any_size() : 2500;
   operand logits = matrix_of(rows, columns, 1, random_below(4)), labels = vector_of(INDEX, rows);

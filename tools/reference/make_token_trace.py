@@ -1,11 +1,14 @@
-"""Makes the training trace of classes of tokens, tests/data/traces/bert-tokens.
+"""Makes the training traces of classes, tests/data/traces/bert-tokens and its kin.
 
     venv/bin/python tools/reference/make_token_trace.py --text genesis.txt --out tests/data/traces
 
-A BertForTokenClassification of transformers, trained by torch.optim.AdamW on rows padded on the
-right: a token a byte, and as labels what make_traces.py has no text for, a token's number modulo
-the classes, with -100 at every third token. Settings, files and trace.json are as in
-make_traces.py, whose float64 this is; logits.row0 are those of the first labelled token.
+BertFor...Classification of transformers, trained by torch.optim.AdamW on rows padded on the right:
+a token a byte. bert-tokens has a class at two of three tokens, as labels what make_traces.py has no
+text for: a token's number modulo the classes, -100 being none; bert-weighted the same by the
+weighted mean of torch.nn.CrossEntropyLoss(weight=...), which transformers' Trainer is given by a
+compute_loss of one's own; bert-several any of the classes for each row, by the loss of
+problem_type="multi_label_classification". Settings, files and trace.json are as in make_traces.py,
+whose float64 this is; logits.row0 are those of the first labelled token.
 """
 
 import argparse
@@ -24,19 +27,37 @@ CONFIG = dict(
     vocab_size=67, hidden_size=16, intermediate_size=22, num_hidden_layers=2,
     num_attention_heads=4, max_position_embeddings=16, type_vocab_size=2, initializer_range=0.15,
     hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, pad_token_id=0, num_labels=CLASSES)
+TRACES = {
+    "bert-tokens": dict(model=transformers.BertForTokenClassification),
+    "bert-weighted": dict(model=transformers.BertForTokenClassification, weights=[0.25, 1.5, 4.0]),
+    "bert-several": dict(model=transformers.BertForSequenceClassification, several=True),
+}
 
 
-def make_batches(text):
-    """Rows of differing length; the first is whole."""
+def make_batches(text, several):
+    """Rows of differing length; the first is whole. Of several labels one column for each class."""
     ids = torch.tensor([1 + b % 66 for b in text[:STEPS * ROWS * WIDTH]]).view(STEPS, ROWS, WIDTH)
     place = torch.arange(WIDTH)
     length = WIDTH - torch.arange(ROWS) * 2
     mask = (place < length[:, None]).expand(STEPS, ROWS, WIDTH).int()
     labels = torch.where((place % 3 == 2) | (mask == 0), -100, ids % CLASSES)
+    if several:
+        labels = (ids[:, :, :CLASSES] % 2).double()
     return (ids * mask), mask, labels
 
 
-def train(model, batches):
+def loss_and_right(model, made, labels, weights):
+    """The loss, and how many labels, or rows of them, the logits tell."""
+    if labels.is_floating_point():
+        return made.loss, ((made.logits > 0) == (labels > 0)).all(-1).sum().item()
+    right = ((made.logits.argmax(-1) == labels) & (labels >= 0)).sum().item()
+    if not weights:
+        return made.loss, right
+    loss = torch.nn.CrossEntropyLoss(weight=torch.tensor(weights, dtype=made.logits.dtype))
+    return loss(made.logits.flatten(0, 1), labels.flatten()), right
+
+
+def train(model, batches, weights):
     decayed = [p for p in model.parameters() if p.ndim >= 2]
     others = [p for p in model.parameters() if p.ndim < 2]
     optimizer = torch.optim.AdamW(
@@ -45,30 +66,45 @@ def train(model, batches):
     steps, logits0, gradients = [], None, None
     for ids, mask, labels in zip(*batches):
         optimizer.zero_grad()
+        if labels.is_floating_point():
+            labels = labels.to(next(model.parameters()).dtype)
         made = model(input_ids=ids, attention_mask=mask.long(), labels=labels)
-        made.loss.backward()
-        right = ((made.logits.argmax(-1) == labels) & (labels >= 0)).sum().item()
+        loss, right = loss_and_right(model, made, labels, weights)
+        loss.backward()
         if logits0 is None:
-            logits0 = made.logits[0, 0].detach().clone()
+            logits0 = made.logits.detach().reshape(-1, CLASSES)[0].clone()
             gradients = {n: p.grad.clone() for n, p in model.named_parameters()}
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
-        steps.append((made.loss.item(), norm.item(), right))
+        steps.append((loss.item(), norm.item(), right))
     return steps, logits0, gradients
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--text", required=True)
-    parser.add_argument("--out", required=True, type=pathlib.Path)
-    options = parser.parse_args()
-    folder = options.out / "bert-tokens"
+def words_of(weights, several):
+    """What trace.json says of its labels and its loss."""
+    if several:
+        return (
+            "bert_classification",
+            "labels [steps, micro_batches, B]: bit c is set where a row has class c; rows padded on "
+            "the right with id 0, whose attention_mask is 0",
+            f"binary cross-entropy of the {CLASSES} logits, a mean over the rows of the step and the "
+            "classes")
+    layout = ("labels [steps, micro_batches, B, T]; rows padded on the right with id 0, whose "
+              "attention_mask is 0; label -100: none")
+    mean = "divided by the sum of these weights" if weights else "divided by their number"
+    return (
+        "bert_token_classification", layout,
+        f"cross-entropy of the {CLASSES} logits, summed over all labelled tokens of the step"
+        + (", each times its class's weight," if weights else "") + " and " + mean)
+
+
+def make_trace(name, text, folder, model, weights=None, several=False):
     folder.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(1)
     torch.manual_seed(SEED)
-    batches = make_batches(pathlib.Path(options.text).read_bytes())
-    model = transformers.BertForTokenClassification._from_config(
-        transformers.BertConfig(**CONFIG), attn_implementation="eager", dtype=torch.float32)
+    batches = make_batches(text, several)
+    config = dict(CONFIG, problem_type="multi_label_classification") if several else CONFIG
+    model = model._from_config(
+        transformers.BertConfig(**config), attn_implementation="eager", dtype=torch.float32)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim == 1:
@@ -77,8 +113,8 @@ def main():
     narrow_model = clone(model, torch.float32)
     with Wide():
         wide_model = clone(model, torch.float64)
-        wide = train(wide_model, batches)
-    narrow = train(narrow_model, batches)
+        wide = train(wide_model, batches, weights)
+    narrow = train(narrow_model, batches, weights)
     config = json.loads((folder / "config.json").read_text())
     config["architectures"] = [type(model).__name__]
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
@@ -87,21 +123,24 @@ def main():
     first = {f"grad.{n}": g.float().contiguous() for n, g in wide[2].items()}
     first["logits.row0"] = wide[1].float().contiguous()
     save_file(first, folder / "step0.safetensors")
-    ids, mask, labels = (each.int().unsqueeze(1).contiguous() for each in batches)
+    ids, mask, labels = batches
+    if several:
+        labels = (labels.int() * 2 ** torch.arange(CLASSES)).sum(-1)
+    ids, mask, labels = (each.int().unsqueeze(1).contiguous() for each in (ids, mask, labels))
     save_file(dict(input_ids=ids, attention_mask=mask, labels=labels,
                    token_type_ids=torch.zeros_like(ids)), folder / "batches.safetensors")
     final = dict(wide_model.named_parameters())
+    kind, layout, loss = words_of(weights, several)
     told = {
-        "kind": "bert_token_classification",
+        "kind": kind,
         "source": f"PyTorch {torch.__version__.split('+')[0]}, transformers "
         f"{transformers.__version__} {type(model).__name__}, torch.optim.AdamW",
         "hyper": dict(steps=STEPS, micro_batches=1, B=ROWS, T=WIDTH, lr=RATE, schedule="constant",
-                      betas=BETAS, eps=EPSILON, weight_decay=WEIGHT_DECAY, grad_clip=CLIP),
+                      betas=BETAS, eps=EPSILON, weight_decay=WEIGHT_DECAY, grad_clip=CLIP,
+                      **(dict(class_weights=weights) if weights else {})),
         "batch_layout": "batches.safetensors, int32: input_ids, attention_mask, token_type_ids, "
-        "labels [steps, micro_batches, B, T]; rows padded on the right with id 0, whose "
-        "attention_mask is 0; label -100: none",
-        "loss": f"cross-entropy of the {CLASSES} logits, summed over all labelled tokens of the "
-        "step and divided by their number",
+        + layout,
+        "loss": loss,
         "weight_decay_on": "parameters with 2 or more dimensions (embeddings included), none on "
         "1-D parameters",
         "tied_embeddings": False,
@@ -120,7 +159,18 @@ def main():
     (folder / "trace.json").write_text(json.dumps(told, indent=1) + "\n")
     for file in folder.iterdir():
         file.chmod(0o644)
-    print(f"bert-tokens: losses {wide[0][0][0]:.6f} to {wide[0][-1][0]:.6f}")
+    print(f"{name}: losses {wide[0][0][0]:.6f} to {wide[0][-1][0]:.6f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--text", required=True)
+    parser.add_argument("--out", required=True, type=pathlib.Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    text = pathlib.Path(options.text).read_bytes()
+    for name, form in TRACES.items():
+        make_trace(name, text, options.out / name, **form)
 
 
 if __name__ == "__main__":

@@ -145,6 +145,67 @@ static ls_status kernel_xent_grad(const ls_kernel_args *args, ls_error *error) {
   return share_rows(args, xent_grad_turns);
 }
 
+LS_INLINE bool has_class(int32_t label, int64_t column) {
+  return (uint32_t)label >> column & 1;
+}
+
+static void bce_sum_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const ls_view *logits = &args->in[0];
+  const int32_t *labels = args->in[1].data;
+  float *out = args->out[0].data, buffer[LS_PIECE];
+  for (int64_t row = begin; row < end; row++) {
+    double sum = 0;
+    for (int64_t at = 0; at < logits->valid[1] && labels[row] >= 0; at += LS_PIECE) {
+      const int64_t count = least(LS_PIECE, logits->valid[1] - at);
+      const float *x = piece_load(logits, row, at, count, buffer);
+      for (int64_t i = 0; i < count; i++) {
+        const bool has = has_class(labels[row], logits->start[1] + at + i);
+        sum += (double)(larger(0, x[i]) + log1pf(exp_of(-fabsf(x[i]))) - (has ? x[i] : 0));
+      }
+    }
+    out[row] = (float)(args->attributes->scale * sum) + (args->accumulate[0] ? out[row] : 0);
+  }
+}
+
+static ls_status kernel_bce_sum(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return share_rows(args, bce_sum_turns);
+}
+
+static void bce_grad_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const ls_view *logits = &args->in[0], *out = &args->out[0];
+  const int32_t *labels = args->in[1].data;
+  const float scale = (float)(*(const double *)args->in[2].data * args->attributes->scale);
+  const bool add = args->accumulate[0];
+  float in_buffer[LS_PIECE], out_buffer[LS_PIECE];
+  for (int64_t row = begin; row < end; row++) {
+    if (labels[row] < 0) {
+      if (!add) memset(view_at(out, row, 0), 0, (size_t)out->dims[1] * ls_dtype_bytes(out->dtype));
+      continue;
+    }
+    for (int64_t at = 0; at < logits->valid[1]; at += LS_PIECE) {
+      const int64_t count = least(LS_PIECE, logits->valid[1] - at);
+      const float *x = piece_load(logits, row, at, count, in_buffer);
+      float *to = piece_target(out, row, at, count, add, out_buffer);
+      for (int64_t i = 0; i < count; i++) {
+        const bool has = has_class(labels[row], logits->start[1] + at + i);
+        to[i] = scale * (1 / (1 + exp_of(-x[i])) - (float)has);
+      }
+      piece_store(out, row, at, count, add, out_buffer);
+    }
+    row_clear_tail(out, row, add);
+  }
+}
+
+static ls_status kernel_bce_grad(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return share_rows(args, bce_grad_turns);
+}
+
 /* Of a row of logits and of the teacher's, piece by piece: sums as of row_exp_sum. */
 static void distill_sums(const ls_kernel_args *args, int64_t row, double sums[LS_DISTILL_SUMS]) {
   const ls_view *logits = &args->in[0];
@@ -302,6 +363,8 @@ void LS_VECTOR(ls_fill_loss)(ls_kernel_table *table) {
   table->kernel[LS_OP_XENT_MAX] = kernel_xent_max;
   table->kernel[LS_OP_XENT_SUM] = kernel_xent_sum;
   table->kernel[LS_OP_XENT_GRAD] = kernel_xent_grad;
+  table->kernel[LS_OP_BCE_SUM] = kernel_bce_sum;
+  table->kernel[LS_OP_BCE_GRAD] = kernel_bce_grad;
   table->kernel[LS_OP_XENT_SUM_EACH] = kernel_xent_sum;
   table->kernel[LS_OP_XENT_GRAD_EACH] = kernel_xent_grad_each;
   table->kernel[LS_OP_DISTILL_SUM] = kernel_distill_sum;

@@ -59,6 +59,30 @@ ls_status LS_REFERENCE(XENT_LOSS)(const ls_kernel_args *args, ls_error *error) {
   return LS_OK;
 }
 
+ls_status LS_REFERENCE(XENT_LOSS_EACH)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rrrid>d", error));
+  const LS_REAL *largest = ls_real_data(&args->in[0]), *sums = ls_real_data(&args->in[1]);
+  const LS_REAL *targets = ls_real_data(&args->in[2]);
+  const int32_t *labels = ls_index_data(&args->in[3]);
+  const double *weights = args->in[4].data;
+  double loss = 0;
+  for (int64_t n = 0; n < args->in[0].valid[0]; n++)
+    if (labels[n] >= 0)
+      loss += weights[n] * (log((double)sums[n]) + (double)largest[n] - (double)targets[n]);
+  ls_put_cell(&args->out[0], loss, args->accumulate[0]);
+  return LS_OK;
+}
+
+ls_status LS_REFERENCE(XENT_LOSS_EACH_BWD)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "idd>r", error));
+  const int32_t *labels = ls_index_data(&args->in[0]);
+  const double *weights = args->in[1].data, scale = *ls_cell_data(&args->in[2]);
+  for (int64_t n = 0; n < args->out[0].valid[0]; n++)
+    ls_put(&ls_real_data(&args->out[0])[n], labels[n] < 0 ? 0 : scale * weights[n],
+           args->accumulate[0]);
+  return LS_OK;
+}
+
 /* Scaled by the cell, or where `each` is there token by token. */
 static void put_gradient(const ls_kernel_args *args, double scale, const LS_REAL *each) {
   const ls_view *logits = &args->in[0], *out = &args->out[0];
@@ -100,5 +124,15 @@ ls_status LS_REFERENCE(COUNT_VALID)(const ls_kernel_args *args, ls_error *error)
   int64_t count = 0;
   for (int64_t n = 0; n < args->in[0].valid[0]; n++) count += labels[n] >= 0;
   ls_put_cell(&args->out[0], (double)count, args->accumulate[0]);
+  return LS_OK;
+}
+
+ls_status LS_REFERENCE(COUNT_WEIGHTS)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "id>d", error));
+  const int32_t *labels = ls_index_data(&args->in[0]);
+  const double *weights = args->in[1].data;
+  double sum = 0;
+  for (int64_t n = 0; n < args->in[0].valid[0]; n++) sum += labels[n] < 0 ? 0 : weights[n];
+  ls_put_cell(&args->out[0], sum, args->accumulate[0]);
   return LS_OK;
 }

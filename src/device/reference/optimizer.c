@@ -18,7 +18,7 @@ ls_status LS_REFERENCE(ZERO)(const ls_kernel_args *args, ls_error *error) {
 ls_status LS_REFERENCE(RECIPROCAL)(const ls_kernel_args *args, ls_error *error) {
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "dd>d", error));
   const double count = *ls_cell_data(&args->in[0]), scale = *ls_cell_data(&args->in[1]);
-  ls_put_cell(&args->out[0], scale / fmax(count, 1), args->accumulate[0]);
+  ls_put_cell(&args->out[0], scale / (count > 0 ? count : 1), args->accumulate[0]);
   return LS_OK;
 }
 

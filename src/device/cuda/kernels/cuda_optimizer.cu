@@ -8,7 +8,8 @@ LS_KERNEL(ls_zero, ls_cuda_cells, 32) {
 }
 
 LS_KERNEL(ls_reciprocal, ls_cuda_cells, 32) {
-  if (threadIdx.x == 0) ls_put_cell(args.out[0], *args.in[1] / fmax(*args.in[0], 1.0), args.add);
+  const double count = *args.in[0] > 0 ? *args.in[0] : 1.0;
+  if (threadIdx.x == 0) ls_put_cell(args.out[0], *args.in[1] / count, args.add);
 }
 
 // PyTorch's clip_grad_norm_: min(1, clip / (norm + 1e-6)), of gradients without their scale; 0
