@@ -112,6 +112,9 @@ LS_CHECKED ls_status ls_plan_measure(const ls_plan_problem *problem, const ls_la
 LS_CHECKED ls_status ls_plan_prove(const ls_plan_problem *problem, ls_plan_row *row,
                                    ls_error *error);
 
+/* The same of many rows on all cores, whatever comes of it: each is `proved` or not. */
+void ls_plan_prove_ahead(const ls_plan_problem *problem, ls_plan_row **rows, int count);
+
 /* The same of a row of the plan. false: it is refuted, and left out of the plan. */
 bool ls_plan_keep_proved(const ls_plan_problem *problem, ls_plan *plan, ls_plan_row *row);
 
