@@ -26,7 +26,7 @@ struct ls_occupancy {
   ls_arena *arena;
   int64_t alignment, bytes;
   int64_t leaves; /* a power of two; the node of time t is leaves + t, the one above it half that */
-  node **nodes;   /* made when they are needed */
+  node *nodes;
 };
 
 enum { MOST_NODES = 128 }; /* two on each of at most 32 floors, and the two ways up */
@@ -41,7 +41,7 @@ ls_occupancy *ls_occupancy_create(ls_arena *arena, int times, int64_t alignment)
   ls_occupancy *made = LS_NEW(arena, ls_occupancy);
   *made = (ls_occupancy){.arena = arena, .alignment = alignment, .leaves = 1};
   while (made->leaves < times) made->leaves *= 2;
-  made->nodes = LS_NEW_ARRAY(arena, node *, 2 * made->leaves);
+  made->nodes = LS_NEW_ARRAY(arena, node, 2 * made->leaves);
   return made;
 }
 
@@ -102,15 +102,10 @@ static int ways_up(const ls_occupancy *taken, const ls_life_box *box, int64_t no
   return count;
 }
 
-static node *node_at(ls_occupancy *taken, int64_t at) {
-  if (!taken->nodes[at]) taken->nodes[at] = LS_NEW(taken->arena, node);
-  return taken->nodes[at];
-}
-
 /* Bytes taken at a moment, in all nodes above it: what one has already, those above it have too. */
 static void take_at(ls_occupancy *taken, int64_t time, int64_t begin, int64_t end) {
   for (int64_t at = taken->leaves + time; at > 0; at /= 2)
-    if (!add_run(taken->arena, &node_at(taken, at)->any, begin, end)) return;
+    if (!add_run(taken->arena, &taken->nodes[at].any, begin, end)) return;
 }
 
 static void take(ls_occupancy *taken, const ls_life_box *box, int64_t end) {
@@ -119,8 +114,8 @@ static void take(ls_occupancy *taken, const ls_life_box *box, int64_t end) {
   take_at(taken, box->last, box->offset, end);
   const int covering = cover(taken, box, nodes);
   for (int i = 0; i < covering; i++) {
-    (void)add_run(taken->arena, &node_at(taken, nodes[i])->all, box->offset, end);
-    (void)add_run(taken->arena, &node_at(taken, nodes[i])->any, box->offset, end);
+    (void)add_run(taken->arena, &taken->nodes[nodes[i]].all, box->offset, end);
+    (void)add_run(taken->arena, &taken->nodes[nodes[i]].any, box->offset, end);
   }
 }
 
@@ -134,13 +129,13 @@ static int find_sets(const ls_occupancy *taken, const ls_life_box *box, rest set
   int count = 0;
   const int covering = cover(taken, box, nodes);
   for (int i = 0; i < covering; i++) {
-    const node *each = taken->nodes[nodes[i]];
-    if (each && each->any.count) sets[count++] = rest_of(&each->any);
+    const node *each = &taken->nodes[nodes[i]];
+    if (each->any.count) sets[count++] = rest_of(&each->any);
   }
   const int above = ways_up(taken, box, nodes);
   for (int i = 0; i < above; i++) {
-    const node *each = taken->nodes[nodes[i]];
-    if (each && each->all.count) sets[count++] = rest_of(&each->all);
+    const node *each = &taken->nodes[nodes[i]];
+    if (each->all.count) sets[count++] = rest_of(&each->all);
   }
   return count;
 }
