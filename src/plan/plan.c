@@ -216,9 +216,14 @@ static void rank_again(const search *self, const ls_plan_candidates *candidates,
   qsort(order->items, (size_t)left, sizeof *order->items, by_score);
 }
 
-/* The next few in this order will be taken if they fit, and so may some behind them. */
+/* Before the others are ranked again. */
+static int taken_at_once(const search *self) {
+  return self->problem->all ? MOST_RANKED : TAKEN_AT_ONCE;
+}
+
+/* The first in this order will be taken if they fit, and so may some behind them. */
 static void expect_first(search *self, const ls_plan_candidates *candidates, const ranked *order) {
-  const int most = self->problem->all ? order->count : TAKEN_AT_ONCE + EXPECTED_BEHIND;
+  const int most = taken_at_once(self) + EXPECTED_BEHIND;
   ls_plan_ask *asks = LS_NEW_ARRAY(self->scratch, ls_plan_ask, most + 1);
   int count = 0;
   for (int c = 0; c < order->count && c < most; c++) {
@@ -355,8 +360,7 @@ static void compile_best(search *self, ls_plan_candidates *candidates) {
   while ((taken < 2 * first || is_cheap(self)) && !is_long(self, WORK_MOST / 2)) {
     rank_again(self, candidates, &order);
     expect_first(self, candidates, &order);
-    for (int c = 0;
-         c < order.count && (c < TAKEN_AT_ONCE || problem->all) && !is_long(self, WORK_MOST / 2);
+    for (int c = 0; c < order.count && c < taken_at_once(self) && !is_long(self, WORK_MOST / 2);
          c++)
       taken += take_fitting(self, &candidates->list.items[order.items[c].place]);
     if (!order.count) break;

@@ -1,6 +1,4 @@
 /* What a plan's rows are, and what they are not. */
-#include <sched.h>
-
 #include "plan/memory.h"
 #include "plan/test_plan.h"
 
@@ -253,40 +251,6 @@ static void what_lacks_little_memory_gets_a_budget(void **state) {
   ls_arena_destroy(&arena);
 }
 
-static void compare_rows(const ls_plan_row *a, const ls_plan_row *b, int count) {
-  for (int r = 0; r < count; r++) {
-    assert_true(ls_plan_same(&a[r].layout, &b[r].layout));
-    assert_true(a[r].seconds == b[r].seconds && a[r].estimated_s == b[r].estimated_s);
-    assert_int_equal(a[r].bytes, b[r].bytes);
-  }
-}
-
-/* What other threads measure ahead changes nothing but how long it takes: on one core alone there
- * are none. */
-static void threads_change_nothing(void **state) {
-  (void)state;
-  ls_arena *arena = ls_arena_create();
-  ls_plan_task posed;
-  cpu_set_t before, one;
-  pose(arena, "gpt2-124m", 8, "4xRTX3090:4", &posed);
-  posed.problem.limit = INT64_C(3) << 30;
-  const ls_plan *many = plan(arena, &posed.problem);
-  assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
-  CPU_ZERO(&one);
-  CPU_SET((size_t)sched_getcpu(), &one);
-  assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
-  const ls_plan *alone = plan(arena, &posed.problem);
-  assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
-  assert_true(many->rows.count > 3 && many->too_large.count > 3);
-  assert_int_equal(many->rows.count, alone->rows.count);
-  assert_int_equal(many->too_large.count, alone->too_large.count);
-  assert_int_equal(many->compiled, alone->compiled);
-  assert_int_equal(many->work, alone->work);
-  compare_rows(many->rows.items, alone->rows.items, many->rows.count);
-  compare_rows(many->too_large.items, alone->too_large.items, many->too_large.count);
-  ls_arena_destroy(&arena);
-}
-
 /* What a class says that a device of 8 stages needs, beside what its stages need. */
 static void compare_class(const char *model, const char *on, int tp, const char *schedule) {
   ls_arena *arena = ls_arena_create();
@@ -376,7 +340,6 @@ int main(void) {
       cmocka_unit_test(what_is_refuted_is_no_row),
       cmocka_unit_test(the_space_has_all_choices),
       cmocka_unit_test(the_smallest_is_known),
-      cmocka_unit_test(threads_change_nothing),
       cmocka_unit_test(leaders_are_among_what_fits),
       cmocka_unit_test(what_lacks_little_memory_gets_a_budget),
       cmocka_unit_test(the_space_has_parts_of_sequences_and_experts),
