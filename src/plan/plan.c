@@ -527,11 +527,15 @@ ls_status ls_plan_make(ls_arena *arena, const ls_plan_problem *problem, ls_plan 
   ls_status status = ls_plan_memory_make(self.scratch, problem, &self.memory, error);
   if (status == LS_OK)
     status = ls_plan_sizes_of(problem, problem->training->model->layers, &self.sizes, error);
+  bool lacks = false;
   if (status == LS_OK) {
     self.ahead = ls_plan_ahead_start(self.scratch, problem, self.memory);
     status = ls_arena_guard(look, &self, true, error);
     ls_plan_ahead_stop(self.ahead);
+    lacks = status == LS_FAILED;
   }
   ls_arena_destroy(&self.scratch);
+  /* Memory that lacks goes to the guard of who called, now that no thread is left. */
+  if (lacks) ls_out_of_memory(sizeof(ls_plan_row));
   return status;
 }
