@@ -355,6 +355,22 @@ static int count_best(const ls_plan *plan) {
   return end + 1;
 }
 
+/* The rows of a machine's front and the neighbours of its best. */
+static void prove_ahead(ls_arena *arena, const ls_planned *of, const ls_plan_front_row *front,
+                        int count) {
+  int next_to;
+  ls_plan_row **near = ls_plan_report_neighbours(arena, of, &next_to);
+  ls_plan_row **rows = LS_NEW_ARRAY(arena, ls_plan_row *, count + next_to + 1);
+  for (int f = 0; f < count; f++) rows[f] = front[f].row;
+  int found = count;
+  for (int n = 0; n < next_to; n++) {
+    bool among = false;
+    for (int f = 0; f < count; f++) among |= rows[f] == near[n];
+    if (!among) rows[found++] = near[n];
+  }
+  ls_plan_prove_ahead(&of->problem, rows, found);
+}
+
 /* false: one is left out, so that others may be printed. */
 static bool prove_shown(ls_arena *arena, const ls_plan_report *report) {
   const ls_planned *best = ls_plan_report_best(report);
@@ -367,6 +383,7 @@ static bool prove_shown(ls_arena *arena, const ls_plan_report *report) {
     if (of != best) continue;
     const ls_plan_report alone = {report->question, answer, 1};
     const ls_plan_front_row *front = ls_plan_report_front(arena, &alone, &count);
+    prove_ahead(arena, of, front, count < LS_PLAN_FRONT_SHOWN ? count : LS_PLAN_FRONT_SHOWN);
     for (int f = 0; f < count && f < LS_PLAN_FRONT_SHOWN; f++)
       if (!ls_plan_keep_proved(&of->problem, of->plan, front[f].row)) return false;
     ls_plan_row **near = ls_plan_report_neighbours(arena, of, &count);

@@ -26,22 +26,22 @@ struct ls_occupancy {
   ls_arena *arena;
   int64_t alignment, bytes;
   int64_t leaves; /* a power of two; the node of time t is leaves + t, the one above it half that */
-  node **nodes;   /* made when they are needed */
+  node *nodes;
 };
 
 enum { MOST_NODES = 128 }; /* two on each of at most 32 floors, and the two ways up */
 
-/* Runs of a set that are not passed yet. */
+/* Runs of a set that are not passed yet, and where the next begins. */
 typedef struct rest {
-  const runs *set;
-  int next;
+  int64_t until;
+  const run *next, *end;
 } rest;
 
 ls_occupancy *ls_occupancy_create(ls_arena *arena, int times, int64_t alignment) {
   ls_occupancy *made = LS_NEW(arena, ls_occupancy);
   *made = (ls_occupancy){.arena = arena, .alignment = alignment, .leaves = 1};
   while (made->leaves < times) made->leaves *= 2;
-  made->nodes = LS_NEW_ARRAY(arena, node *, 2 * made->leaves);
+  made->nodes = LS_NEW_ARRAY(arena, node, 2 * made->leaves);
   return made;
 }
 
@@ -62,10 +62,12 @@ static int find_run(const runs *set, int64_t address) {
   return low;
 }
 
-/* One run takes the place of all that it touches. */
-static void add_run(ls_arena *arena, runs *set, int64_t begin, int64_t end) {
+/* One run takes the place of all that it touches. false: all of it was in the set. */
+static bool add_run(ls_arena *arena, runs *set, int64_t begin, int64_t end) {
   const int first = find_run(set, begin);
   int last = first;
+  if (first < set->count && set->items[first].begin <= begin && set->items[first].end >= end)
+    return false;
   for (; last < set->count && set->items[last].begin <= end; last++) {
     if (set->items[last].begin < begin) begin = set->items[last].begin;
     if (set->items[last].end > end) end = set->items[last].end;
@@ -75,6 +77,7 @@ static void add_run(ls_arena *arena, runs *set, int64_t begin, int64_t end) {
   memmove(&set->items[first + 1], &set->items[last], (size_t)behind * sizeof *set->items);
   set->items[first] = (run){begin, end};
   set->count = first + 1 + behind;
+  return true;
 }
 
 /* The nodes that the box's time is made of. */
@@ -99,42 +102,52 @@ static int ways_up(const ls_occupancy *taken, const ls_life_box *box, int64_t no
   return count;
 }
 
-static node *node_at(ls_occupancy *taken, int64_t at) {
-  if (!taken->nodes[at]) taken->nodes[at] = LS_NEW(taken->arena, node);
-  return taken->nodes[at];
+/* Bytes taken at a moment, in all nodes above it: what one has already, those above it have too. */
+static void take_at(ls_occupancy *taken, int64_t time, int64_t begin, int64_t end) {
+  for (int64_t at = taken->leaves + time; at > 0; at /= 2)
+    if (!add_run(taken->arena, &taken->nodes[at].any, begin, end)) return;
 }
 
 static void take(ls_occupancy *taken, const ls_life_box *box, int64_t end) {
   int64_t nodes[MOST_NODES];
+  take_at(taken, box->first, box->offset, end);
+  take_at(taken, box->last, box->offset, end);
   const int covering = cover(taken, box, nodes);
   for (int i = 0; i < covering; i++) {
-    add_run(taken->arena, &node_at(taken, nodes[i])->all, box->offset, end);
-    add_run(taken->arena, &node_at(taken, nodes[i])->any, box->offset, end);
+    (void)add_run(taken->arena, &taken->nodes[nodes[i]].all, box->offset, end);
+    (void)add_run(taken->arena, &taken->nodes[nodes[i]].any, box->offset, end);
   }
-  const int above = ways_up(taken, box, nodes);
-  for (int i = 0; i < above; i++)
-    add_run(taken->arena, &node_at(taken, nodes[i])->any, box->offset, end);
 }
 
-/* Sets whose union is what is taken at any moment of the box's time. */
+static rest rest_of(const runs *set) {
+  return (rest){set->items->begin, set->items, set->items + set->count};
+}
+
+/* Sets whose union is what is taken at any moment of the box's time; none is empty. */
 static int find_sets(const ls_occupancy *taken, const ls_life_box *box, rest sets[2 * MOST_NODES]) {
   int64_t nodes[MOST_NODES];
   int count = 0;
   const int covering = cover(taken, box, nodes);
-  for (int i = 0; i < covering; i++)
-    if (taken->nodes[nodes[i]]) sets[count++] = (rest){&taken->nodes[nodes[i]]->any, 0};
+  for (int i = 0; i < covering; i++) {
+    const node *each = &taken->nodes[nodes[i]];
+    if (each->any.count) sets[count++] = rest_of(&each->any);
+  }
   const int above = ways_up(taken, box, nodes);
-  for (int i = 0; i < above; i++)
-    if (taken->nodes[nodes[i]]) sets[count++] = (rest){&taken->nodes[nodes[i]]->all, 0};
+  for (int i = 0; i < above; i++) {
+    const node *each = &taken->nodes[nodes[i]];
+    if (each->all.count) sets[count++] = rest_of(&each->all);
+  }
   return count;
 }
 
-/* The next run of the set that ends behind the offset, if it begins before the end; else NULL. */
-static const run *find_in_way(rest *set, int64_t offset, int64_t end) {
-  const runs *all = set->set;
-  while (set->next < all->count && all->items[set->next].end <= offset) set->next++;
-  if (set->next == all->count || all->items[set->next].begin >= end) return NULL;
-  return &all->items[set->next];
+/* The lowest offset from this one on at which the set leaves room for so many bytes. */
+static int64_t pass_set(rest *set, int64_t offset, int64_t bytes) {
+  const run *next = set->next;
+  for (; next < set->end && next->begin < offset + bytes; next++)
+    if (next->end > offset) offset = next->end;
+  set->next = next;
+  set->until = next < set->end ? next->begin : INT64_MAX;
+  return offset;
 }
 
 void ls_occupancy_place(ls_occupancy *taken, ls_life_box *box) {
@@ -145,10 +158,10 @@ void ls_occupancy_place(ls_occupancy *taken, ls_life_box *box) {
   for (bool moved = true; moved;) {
     moved = false;
     for (int i = 0; i < count; i++) {
-      const run *found = find_in_way(&sets[i], box->offset, box->offset + bytes);
-      if (!found) continue;
-      box->offset = found->end;
-      moved = true;
+      if (sets[i].until >= box->offset + bytes) continue;
+      const int64_t offset = pass_set(&sets[i], box->offset, bytes);
+      moved |= offset != box->offset;
+      box->offset = offset;
     }
   }
   if (!bytes) return;

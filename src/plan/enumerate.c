@@ -160,6 +160,10 @@ static void add(const ls_plan_problem *problem, const ls_layout *layout, ls_plan
   if (held->microbatches && layout->microbatches != held->microbatches) return;
   to->seen++;
   if (to->sizes.bytes > 0 && !may_fit(problem, layout, &to->sizes)) return;
+  if (!to->arena) { /* they are counted */
+    to->list.count++;
+    return;
+  }
   *LS_APPEND(to->arena, &to->list) =
       (ls_plan_candidate){.layout = *layout, .micro_batch = micro_batch};
 }
@@ -258,7 +262,7 @@ static void add_context(const ls_plan_problem *problem, ls_layout layout, int re
   }
 }
 
-void ls_plan_enumerate(const ls_plan_problem *problem, ls_plan_candidates *to) {
+static void enumerate(const ls_plan_problem *problem, ls_plan_candidates *to) {
   const ls_model_config *model = problem->training->model;
   for (int pp = 1; pp <= problem->devices && pp <= model->layers; pp++) {
     if (problem->devices % pp) continue;
@@ -275,6 +279,16 @@ void ls_plan_enumerate(const ls_plan_problem *problem, ls_plan_candidates *to) {
       }
     }
   }
+}
+
+/* They are counted first: a list of so many that grows would need as much memory again. */
+void ls_plan_enumerate(const ls_plan_problem *problem, ls_plan_candidates *to) {
+  ls_plan_candidates counted = {.sizes = to->sizes};
+  enumerate(problem, &counted);
+  to->list.items = LS_NEW_ARRAY(to->arena, ls_plan_candidate, counted.list.count + 1);
+  to->list.count = 0;
+  to->list.capacity = counted.list.count + 1;
+  enumerate(problem, to);
 }
 
 /* The smallest factor of a number above another: 12 after 2 is 3. 0: there is none. */

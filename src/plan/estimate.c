@@ -5,7 +5,7 @@
 
 #include "cost/cost.h"
 #include "pipeline/pipeline.h"
-#include "plan/plan.h"
+#include "plan/ahead.h"
 #include "sim/sim.h"
 
 /* What one layer and all else of a microbatch take on a rank, where only tp, cp and ep cut
@@ -16,7 +16,8 @@ typedef struct class_cost {
   ls_op_set recompute;
   bool sequence_parallel, splits; /* splits: every pass back is in two halves */
   int64_t micro_batch;
-  bool cannot;
+  ls_layout alone; /* on its own ranks, as one stage */
+  bool costed, cannot;
   double layer_s, rest_s;
   double layer_bytes, rest_bytes; /* kept and made; without state */
   double beside;                  /* workspace of kernels */
@@ -108,10 +109,11 @@ static bool splits(const ls_layout *layout) {
          kind->backward == LS_BACKWARD_SPLIT;
 }
 
-static const class_cost *class_of(estimate *of, const ls_plan_candidate *candidate) {
+/* The class of a candidate, costed or not. */
+static class_cost *find_class(estimate *of, const ls_plan_candidate *candidate) {
   const ls_layout *layout = &candidate->layout;
   for (int c = of->classes.count - 1; c >= 0; c--) { /* like ones come together */
-    const class_cost *each = &of->classes.items[c];
+    class_cost *each = &of->classes.items[c];
     if (each->tp == layout->tp && each->cp == layout->cp && each->ep == layout->ep &&
         each->turns == ls_layout_turns(layout) &&
         each->head_ranks == ls_layout_head_ranks(layout) &&
@@ -129,22 +131,39 @@ static const class_cost *class_of(estimate *of, const ls_plan_candidate *candida
                        .recompute = layout->recompute,
                        .sequence_parallel = layout->sequence_parallel,
                        .splits = splits(layout),
-                       .micro_batch = candidate->micro_batch};
-  ls_layout alone = *layout;
-  alone.pp = alone.microbatches = alone.chunks = 1;
-  alone.schedule = made->splits ? "zbh1" : "1f1b";
-  alone.zero = 0;
-  alone.offload = (ls_offload){0};
-  ls_layout_set_data_ranks(&alone, 1, alone.ep > 1 ? alone.ep / alone.cp : 1);
+                       .micro_batch = candidate->micro_batch,
+                       .alone = *layout};
+  ls_layout *alone = &made->alone;
+  alone->pp = alone->microbatches = alone->chunks = 1;
+  alone->schedule = made->splits ? "zbh1" : "1f1b";
+  alone->zero = 0;
+  alone->offload = (ls_offload){0};
+  ls_layout_set_data_ranks(alone, 1, alone->ep > 1 ? alone->ep / alone->cp : 1);
+  return made;
+}
+
+static void cost_class(const estimate *of, class_cost *made) {
   double one_s, two_s, one, two;
-  made->cannot = !cost_layers(of, &alone, made->micro_batch, 1, &one_s, &one, &made->beside) ||
-                 !cost_layers(of, &alone, made->micro_batch, 2, &two_s, &two, &made->beside);
-  if (made->cannot) return made;
+  const ls_layout *alone = &made->alone;
+  made->cannot = !cost_layers(of, alone, made->micro_batch, 1, &one_s, &one, &made->beside) ||
+                 !cost_layers(of, alone, made->micro_batch, 2, &two_s, &two, &made->beside);
+  made->costed = true;
+  if (made->cannot) return;
   made->layer_s = two_s - one_s;
   made->rest_s = fmax(one_s - made->layer_s, 0);
   made->layer_bytes = two - one;
   made->rest_bytes = fmax(one - made->layer_bytes, 0);
-  return made;
+}
+
+static void cost_turn(void *work, int at) {
+  const estimate *of = work;
+  cost_class(of, &of->classes.items[at]);
+}
+
+static const class_cost *class_of(estimate *of, const ls_plan_candidate *candidate) {
+  class_cost *found = find_class(of, candidate);
+  if (!found->costed) cost_class(of, found);
+  return found;
 }
 
 static int replicas_of(const ls_layout *layout) {
@@ -369,6 +388,9 @@ int ls_plan_estimate(ls_arena *arena, const ls_plan_problem *problem,
                              two.experts_trained - of.rest.experts_trained};
   of.rest =
       (ls_plan_sizes){of.rest.bytes - of.layer.bytes, of.rest.trained - of.layer.trained, 0, 0};
+  for (int c = 0; c < candidates->list.count; c++)
+    (void)find_class(&of, &candidates->list.items[c]);
+  ls_plan_share(of.classes.count, cost_turn, &of);
   int kept = 0;
   for (int c = 0; c < candidates->list.count; c++) {
     ls_plan_candidate *each = &candidates->list.items[c];

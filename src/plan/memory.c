@@ -376,7 +376,7 @@ static ls_status estimate(ls_arena *arena, const outline *of, int64_t *bytes, ls
   return LS_OK;
 }
 
-int64_t ls_plan_memory_of(ls_plan_memory *memory, const ls_layout *layout) {
+int64_t ls_plan_memory_of(const ls_plan_memory *memory, const ls_layout *layout) {
   ls_arena *arena = ls_arena_create();
   outline of;
   int64_t bytes = -1;

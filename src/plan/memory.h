@@ -5,7 +5,7 @@
  *   const int64_t bytes = ls_plan_memory_of(memory, &layout);
  *
  * It is meant never to be less than the compiled programs need, and seldom 5 % more: memory_test
- * and memory_slow_test count both on random layouts. Not thread-safe. */
+ * and memory_slow_test count both on random layouts. What is made may be asked by many threads. */
 #ifndef LS_PLAN_MEMORY_H
 #define LS_PLAN_MEMORY_H
 
@@ -19,6 +19,6 @@ LS_CHECKED ls_status ls_plan_memory_make(ls_arena *arena, const ls_plan_problem 
 
 /* Bytes of a device of the stage that needs most; -1: the compiler refuses the layout, or something
  * is frozen, so that layers are not alike. */
-int64_t ls_plan_memory_of(ls_plan_memory *memory, const ls_layout *layout);
+int64_t ls_plan_memory_of(const ls_plan_memory *memory, const ls_layout *layout);
 
 #endif

@@ -1,6 +1,6 @@
 /* The search: estimate all, compile the best whole, then go to the best neighbour until there is no
  * better one. */
-#include "plan/memory.h"
+#include "plan/ahead.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -9,6 +9,9 @@
 enum {
   COMPILED_FIRST = 16,
   TAKEN_AT_ONCE = 8,
+  EXPECTED_BEHIND = 4, /* these */
+  LEADERS_EXPECTED = 4,
+  LEADERS_LOOKED = 2000, /* for these, of the order */
   CLIMBED_FROM = 3,
   MOST_CLIMBED = 16,
   MOST_FITTED = 4
@@ -44,6 +47,7 @@ typedef struct search {
   const ls_plan_problem *problem;
   ls_plan *plan;
   ls_plan_memory *memory;
+  ls_plan_ahead *ahead;
   ls_plan_sizes sizes; /* of the whole model */
   int sized;           /* candidates, by memory.h */
   int64_t before;      /* instructions and actions of leaders */
@@ -64,7 +68,7 @@ static bool take(search *self, ls_plan_candidate *candidate) {
   if (was_compiled(self->plan, &candidate->layout)) return false;
   self->plan->compiled++;
   ls_plan_row row;
-  if (ls_plan_measure(self->problem, &candidate->layout, NULL, &row, NULL) != LS_OK) return false;
+  if (ls_plan_ahead_measure(self->ahead, &candidate->layout, &row) != LS_OK) return false;
   self->plan->work += row.work;
   row.estimated_s = candidate->seconds;
   row.estimated_bytes = candidate->bytes;
@@ -79,23 +83,46 @@ static bool take(search *self, ls_plan_candidate *candidate) {
 static void size(search *self, ls_plan_candidate *candidate) {
   if (candidate->sized) return;
   self->sized++;
-  const int64_t bytes = ls_plan_memory_of(self->memory, &candidate->layout);
+  const int64_t bytes = ls_plan_ahead_size(self->ahead, &candidate->layout);
   if (bytes >= 0) candidate->bytes = bytes;
   candidate->sized = true;
 }
 
-/* Compiles a candidate unless it is too large for the devices, which is asked of the first few that
- * may be. */
+/* Whether a candidate that may be too large for the devices is sized first: the first few are. */
+static bool is_sized_first(const search *self, const ls_plan_candidate *candidate) {
+  return self->problem->limit && !self->problem->all && !candidate->sized &&
+         self->sized < MOST_SIZED &&
+         (double)candidate->bytes > SMALL * (double)self->problem->limit;
+}
+
+/* Compiles a candidate unless it is too large for the devices. */
 static bool take_fitting(search *self, ls_plan_candidate *candidate) {
   const int64_t limit = self->problem->limit;
   if (candidate->done) return false;
   if (!limit || self->problem->all) return take(self, candidate);
-  if (self->sized < MOST_SIZED && (double)candidate->bytes > SMALL * (double)limit)
-    size(self, candidate);
+  if (is_sized_first(self, candidate)) size(self, candidate);
   if (!candidate->sized || (double)candidate->bytes <= SIZE_SLACK * (double)limit)
     return take(self, candidate);
   candidate->done = true;
   return false;
+}
+
+/* What take_fitting, or take, will ask of a candidate. */
+static ls_plan_ask ask_of(const search *self, const ls_plan_candidate *candidate, bool fitting) {
+  const bool sized = fitting && is_sized_first(self, candidate);
+  return (ls_plan_ask){candidate->layout, sized ? SIZE_SLACK * (double)self->problem->limit : 0};
+}
+
+/* These will be taken, unless they were. */
+static void expect_all(search *self, const ls_plan_candidates *candidates) {
+  ls_plan_ask *asks = LS_NEW_ARRAY(self->scratch, ls_plan_ask, candidates->list.count + 1);
+  int count = 0;
+  for (int c = 0; c < candidates->list.count; c++) {
+    const ls_plan_candidate *each = &candidates->list.items[c];
+    if (!each->done && !was_compiled(self->plan, &each->layout))
+      asks[count++] = ask_of(self, each, false);
+  }
+  ls_plan_ahead_expect(self->ahead, asks, count);
 }
 
 /* With its score, so that sorting needs nothing else. */
@@ -189,6 +216,23 @@ static void rank_again(const search *self, const ls_plan_candidates *candidates,
   qsort(order->items, (size_t)left, sizeof *order->items, by_score);
 }
 
+/* Before the others are ranked again. */
+static int taken_at_once(const search *self) {
+  return self->problem->all ? MOST_RANKED : TAKEN_AT_ONCE;
+}
+
+/* The first in this order will be taken if they fit, and so may some behind them. */
+static void expect_first(search *self, const ls_plan_candidates *candidates, const ranked *order) {
+  const int most = taken_at_once(self) + EXPECTED_BEHIND;
+  ls_plan_ask *asks = LS_NEW_ARRAY(self->scratch, ls_plan_ask, most + 1);
+  int count = 0;
+  for (int c = 0; c < order->count && c < most; c++) {
+    const ls_plan_candidate *each = &candidates->list.items[order->items[c].place];
+    asks[count++] = ask_of(self, each, true);
+  }
+  ls_plan_ahead_expect(self->ahead, asks, count);
+}
+
 /* What the layouts that one leads have in common. */
 typedef enum leads { LEADS_PP, LEADS_CUTS, LEADS_BOTH } leads;
 
@@ -197,14 +241,16 @@ static bool cut_alike(const ls_layout *a, const ls_layout *b) {
   return a->tp == b->tp && a->cp == b->cp && a->ep == b->ep;
 }
 
+static bool led_alike(const ls_layout *a, const ls_layout *b, leads of) {
+  return (of == LEADS_CUTS || a->pp == b->pp) && (of == LEADS_PP || cut_alike(a, b));
+}
+
 /* Whether such a one was compiled, or a few were too large. */
 static bool was_led(const ls_plan_candidates *led, const ls_layout *layout, leads of) {
   int tried = 0;
   for (int l = 0; l < led->list.count; l++) {
     const ls_plan_candidate *each = &led->list.items[l];
-    if ((of != LEADS_CUTS && each->layout.pp != layout->pp) ||
-        (of != LEADS_PP && !cut_alike(&each->layout, layout)))
-      continue;
+    if (!led_alike(&each->layout, layout, of)) continue;
     if (each->done || ++tried == MOST_LED) return true;
   }
   return false;
@@ -225,6 +271,28 @@ static bool is_long(const search *self, int64_t most) {
   return !self->problem->all && self->plan->work >= most;
 }
 
+static bool may_lead(const scored *about, const ls_plan_candidate *candidate,
+                     const ls_plan_candidates *led, leads of, double limit) {
+  return (double)about->bytes <= limit && !candidate->done && !was_led(led, &candidate->layout, of);
+}
+
+/* From here on these will be taken, if each of them fits. */
+static void expect_leaders(search *self, const ls_plan_candidates *candidates, const ranked *order,
+                           int from, const ls_plan_candidates *led, leads of, double limit) {
+  ls_plan_ask asks[LEADERS_EXPECTED];
+  int count = 0;
+  for (int c = from; c < order->count && c < from + LEADERS_LOOKED; c++) {
+    const ls_plan_candidate *each = &candidates->list.items[order->items[c].place];
+    if (!may_lead(&order->items[c], each, led, of, limit)) continue;
+    bool alike = false;
+    for (int a = 0; a < count; a++) alike |= led_alike(&asks[a].layout, &each->layout, of);
+    if (alike) continue;
+    asks[count++] = ask_of(self, each, true);
+    if (count == LEADERS_EXPECTED) break;
+  }
+  ls_plan_ahead_expect(self->ahead, asks, count);
+}
+
 /* The first that fit, so many of them, of each pp, of each cut or of each pair of both: what an
  * estimate is wrong about, it is wrong about alike for these. Pairs far behind the best that fits
  * are left to neighbours. */
@@ -235,9 +303,9 @@ static int compile_leaders(search *self, ls_plan_candidates *candidates, const r
   int taken = 0;
   for (int c = 0; c < order->count && taken < most && order->items[c].score <= last; c++) {
     ls_plan_candidate *each = &candidates->list.items[order->items[c].place];
-    if ((double)order->items[c].bytes > limit || each->done || was_led(led, &each->layout, of))
-      continue;
+    if (!may_lead(&order->items[c], each, led, of, limit)) continue;
     if (of == LEADS_BOTH && is_long(self, WORK_MOST / 2)) break;
+    expect_leaders(self, candidates, order, c, led, of, limit);
     ls_plan_candidate *tried = LS_APPEND(self->scratch, &led->list);
     *tried = *each;
     tried->done = take_fitting(self, each);
@@ -291,8 +359,8 @@ static void compile_best(search *self, ls_plan_candidates *candidates) {
   if (order.count > MOST_RANKED && !problem->all) order.count = MOST_RANKED;
   while ((taken < 2 * first || is_cheap(self)) && !is_long(self, WORK_MOST / 2)) {
     rank_again(self, candidates, &order);
-    for (int c = 0;
-         c < order.count && (c < TAKEN_AT_ONCE || problem->all) && !is_long(self, WORK_MOST / 2);
+    expect_first(self, candidates, &order);
+    for (int c = 0; c < order.count && c < taken_at_once(self) && !is_long(self, WORK_MOST / 2);
          c++)
       taken += take_fitting(self, &candidates->list.items[order.items[c].place]);
     if (!order.count) break;
@@ -349,6 +417,7 @@ static void climb(search *self) {
     LS_APPEND(self->scratch, &expanded.list)->layout = from.layout;
     ls_plan_candidates near = {.arena = self->scratch};
     ls_plan_neighbours(self->problem, &from, &near);
+    expect_all(self, &near);
     for (int c = 0; c < near.list.count && !is_long(self, WORK_MOST); c++)
       take(self, &near.list.items[c]);
     sort_plan(self);
@@ -438,7 +507,8 @@ static ls_plan_candidates *list(search *self, bool any) {
   return made;
 }
 
-static ls_status look(search *self, ls_error *error) {
+static ls_status look(void *context, ls_error *error) {
+  search *self = context;
   ls_plan_candidates *candidates = list(self, false);
   if (!candidates->seen) return refuse(self->scratch, self->problem, error);
   compile_best(self, candidates);
@@ -457,7 +527,15 @@ ls_status ls_plan_make(ls_arena *arena, const ls_plan_problem *problem, ls_plan 
   ls_status status = ls_plan_memory_make(self.scratch, problem, &self.memory, error);
   if (status == LS_OK)
     status = ls_plan_sizes_of(problem, problem->training->model->layers, &self.sizes, error);
-  if (status == LS_OK) status = look(&self, error);
+  bool lacks = false;
+  if (status == LS_OK) {
+    self.ahead = ls_plan_ahead_start(self.scratch, problem, self.memory);
+    status = ls_arena_guard(look, &self, true, error);
+    ls_plan_ahead_stop(self.ahead);
+    lacks = status == LS_FAILED;
+  }
   ls_arena_destroy(&self.scratch);
+  /* Memory that lacks goes to the guard of who called, now that no thread is left. */
+  if (lacks) ls_out_of_memory(sizeof(ls_plan_row));
   return status;
 }

@@ -9,8 +9,9 @@
  * Every candidate has a cost by its class: a model of one and of two layers, compiled and simulated
  * alone. The best by that are compiled and simulated whole, then the neighbours of the best of
  * these until none is better. Where the best lack memory for what they make again, that is chosen
- * by layer. What a row says is of its compiled programs, never of an estimate. Thread-safe as long
- * as no two threads share an arena. */
+ * by layer. What a row says is of its compiled programs, never of an estimate. All cores work on it
+ * (plan/ahead.h), and what is found does not depend on how many. Thread-safe as long as no two
+ * threads share an arena. */
 #ifndef LS_PLAN_PLAN_H
 #define LS_PLAN_PLAN_H
 
@@ -112,6 +113,9 @@ LS_CHECKED ls_status ls_plan_measure(const ls_plan_problem *problem, const ls_la
 LS_CHECKED ls_status ls_plan_prove(const ls_plan_problem *problem, ls_plan_row *row,
                                    ls_error *error);
 
+/* The same of many rows on all cores, whatever comes of it: each is `proved` or not. */
+void ls_plan_prove_ahead(const ls_plan_problem *problem, ls_plan_row **rows, int count);
+
 /* The same of a row of the plan. false: it is refuted, and left out of the plan. */
 bool ls_plan_keep_proved(const ls_plan_problem *problem, ls_plan *plan, ls_plan_row *row);
 
@@ -159,7 +163,7 @@ LS_CHECKED ls_status ls_plan_sizes_of(const ls_plan_problem *problem, int64_t la
                                       ls_plan_sizes *sizes, ls_error *error);
 
 /* All layouts of the problem that its numbers allow: axes that divide devices, layers, heads and
- * batch. What else a layout must be, the compiler says. */
+ * batch. What else a layout must be, the compiler says. The list is made anew. */
 void ls_plan_enumerate(const ls_plan_problem *problem, ls_plan_candidates *candidates);
 
 /* Fills seconds and bytes of every candidate; returns the number of classes that were costed.

@@ -1,10 +1,9 @@
 /* Rows: a layout compiled whole, simulated, held against a device's memory, and proved. */
-#include <math.h>
 #include <string.h>
 
 #include "check/check.h"
 #include "cost/cost.h"
-#include "plan/plan.h"
+#include "plan/ahead.h"
 #include "run/rank.h"
 #include "session/prove.h"
 
@@ -84,7 +83,8 @@ static void add_terms(const ls_simulation *made, const ls_mesh *mesh, double *te
           stage->causes.items[c].exposed / made->stages;
   }
   for (int t = 0; t < LS_PLAN_IDLE; t++) known += terms[t];
-  terms[LS_PLAN_IDLE] = fmax(made->seconds - known, 0);
+  const double idle = made->seconds - known;
+  terms[LS_PLAN_IDLE] = idle > 1e-12 * made->seconds ? idle : 0; /* but for rounding */
 }
 
 static void measure_memory(const ls_plan_problem *problem, const ls_compiled *compiled,
@@ -163,6 +163,21 @@ ls_status ls_plan_prove(const ls_plan_problem *problem, ls_plan_row *row, ls_err
   return status;
 }
 
+typedef struct proofs {
+  const ls_plan_problem *problem;
+  ls_plan_row **rows;
+} proofs;
+
+static void prove_turn(void *work, int at) {
+  const proofs *of = work;
+  if (ls_plan_prove(of->problem, of->rows[at], NULL) != LS_OK) return;
+}
+
+void ls_plan_prove_ahead(const ls_plan_problem *problem, ls_plan_row **rows, int count) {
+  proofs work = {problem, rows};
+  ls_plan_share(count, prove_turn, &work);
+}
+
 /* Takes a row out of a list of so many; returns how many are left. */
 static int take_out(ls_plan_row *rows, int count, ls_plan_row *row) {
   memmove(row, row + 1, sizeof *row * (size_t)(rows + count - row - 1));
@@ -181,6 +196,12 @@ bool ls_plan_keep_proved(const ls_plan_problem *problem, ls_plan *plan, ls_plan_
 }
 
 void ls_plan_prove_rows(const ls_plan_problem *problem, ls_plan *plan, int count) {
+  const int first = count < plan->rows.count ? count : plan->rows.count;
+  ls_arena *scratch = ls_arena_create();
+  ls_plan_row **rows = LS_NEW_ARRAY(scratch, ls_plan_row *, first + 1);
+  for (int r = 0; r < first; r++) rows[r] = &plan->rows.items[r];
+  ls_plan_prove_ahead(problem, rows, first);
+  ls_arena_destroy(&scratch);
   for (int r = 0; r < plan->rows.count && r < count;)
     r += ls_plan_keep_proved(problem, plan, &plan->rows.items[r]);
 }

@@ -1,5 +1,6 @@
 #include "shard/shard.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "shard/resolve.h"
@@ -303,14 +304,16 @@ static bool cuts_evenly(const sharder *s, const node_context *context, int opera
   return true;
 }
 
-static double choice_cost(const sharder *s, const node_context *context, ls_axes family) {
+/* Bytes that the choices send; negative: impossible. From `most` on the rest is not looked at. */
+static double choice_cost(const sharder *s, const node_context *context, ls_axes family,
+                          double most) {
   double total = 0;
-  for (int i = 0; i < context->node->inputs; i++) {
+  for (int i = 0; i < context->node->inputs && total < most; i++) {
     const double cost = input_cost(s, context, i, family);
     if (cost < 0 || !cuts_evenly(s, context, i, true, family)) return -1;
     total += cost;
   }
-  for (int o = 0; o < context->node->outputs; o++) {
+  for (int o = 0; o < context->node->outputs && total < most; o++) {
     const double cost = output_cost(s, context, o, family);
     if (cost < 0 || !cuts_evenly(s, context, o, false, family)) return -1;
     total += cost;
@@ -326,12 +329,12 @@ static ls_status choose(const sharder *s, node_context *context, ls_axes family,
   int counts[LS_MAX_AXES], at[LS_MAX_AXES] = {0};
   for (int a = 0; a < mesh->count; a++)
     if (family >> a & 1) counts[a] = list_choices(s, context, &mesh->axes[a], choices[a]);
-  double best = -1;
+  double best = INFINITY;
   for (bool more = true; more;) {
     for (int a = 0; a < mesh->count; a++)
       if (family >> a & 1) context->choice[a] = choices[a][at[a]];
-    const double cost = choice_cost(s, context, family);
-    if (cost >= 0 && (best < 0 || cost < best)) {
+    const double cost = choice_cost(s, context, family, best);
+    if (cost >= 0 && cost < best) {
       best = cost;
       memcpy(chosen, context->choice, sizeof chosen);
     }
@@ -342,7 +345,7 @@ static ls_status choose(const sharder *s, node_context *context, ls_axes family,
       if (!more) at[a] = 0;
     }
   }
-  if (best < 0)
+  if (isinf(best))
     return ls_fail(error, LS_INTERNAL, "no placement on %s for %s (%s)",
                    ls_axes_print(s->out->arena, mesh, family), ls_op_name(context->node->kind),
                    ls_graph_tensor(s->graph, context->node->out[0])->name);

@@ -9,7 +9,8 @@ static void add_transfer(ls_arena *arena, const ls_performance *performance,
         (ls_sim_item){.kind = LS_SIM_BEGIN,
                       .instruction = each,
                       .index = index,
-                      .time = ls_instruction_transfer(performance, program, rank, each)};
+                      .time = ls_instruction_transfer(performance, program, rank, each),
+                      .sent = ls_instruction_work(program, rank, each, true).sent};
   if (each->phase != LS_BEGIN)
     *LS_APPEND(arena, &made->items) =
         (ls_sim_item){.kind = LS_SIM_WAIT, .instruction = each, .index = index};

@@ -14,6 +14,7 @@ typedef struct ls_sim_item {
   double seconds;                    /* of computing, all of them */
   double *each, sum;                 /* of their kernels */
   ls_transfer_time time;             /* of a beginning */
+  double sent;                       /* bytes likewise */
 } ls_sim_item;
 
 typedef struct ls_sim_body {

@@ -41,6 +41,9 @@ void ls_sim_links_open(ls_sim_world *w) {
   w->capacity = LS_NEW_ARRAY(w->arena, double, most);
   w->left = LS_NEW_ARRAY(w->arena, double, most);
   w->wanted = LS_NEW_ARRAY(w->arena, double, most);
+  w->users = LS_NEW_ARRAY(w->arena, int, most);
+  w->went = LS_NEW_ARRAY(w->arena, const ls_sim_transfer *, most);
+  w->gone = LS_NEW_ARRAY(w->arena, const ls_sim_transfer *, most);
   for (int a = 0; a < w->classes.count; a++) open_actor(w, a);
 }
 
@@ -78,6 +81,30 @@ double ls_sim_links_use(const ls_sim_world *w, ls_sim_transfer *t) {
   return seconds;
 }
 
+bool ls_sim_links_take(ls_sim_world *w, const ls_sim_transfer *head) {
+  bool alone = true;
+  for (const ls_sim_transfer *t = head; t; t = t->with)
+    for (int u = 0; u < t->uses; u++) {
+      const int end = t->use[u].end;
+      if (w->went[end] == head) continue;
+      w->went[end] = head;
+      alone &= !w->users[end]++;
+    }
+  return alone;
+}
+
+bool ls_sim_links_leave(ls_sim_world *w, const ls_sim_transfer *head) {
+  bool alone = true;
+  for (const ls_sim_transfer *t = head; t; t = t->with)
+    for (int u = 0; u < t->uses; u++) {
+      const int end = t->use[u].end;
+      if (w->gone[end] == head) continue;
+      w->gone[end] = head;
+      alone &= !--w->users[end];
+    }
+  return alone;
+}
+
 static bool goes(const ls_sim_transfer *t) {
   return !(t->latency > 0) && t->remaining > 0;
 }
@@ -99,12 +126,22 @@ static double level_of(const ls_sim_world *w, const ls_sim_transfer *t) {
   return level;
 }
 
+double ls_sim_links_alone(ls_sim_world *w, const ls_sim_transfer *head) {
+  for (const ls_sim_transfer *t = head; t; t = t->with)
+    for (int u = 0; u < t->uses; u++) {
+      w->left[t->use[u].end] = w->capacity[t->use[u].end];
+      w->wanted[t->use[u].end] = 0;
+    }
+  add(w->wanted, head, 1);
+  return level_of(w, head);
+}
+
 void ls_sim_links_share(ls_sim_world *w) {
   int growing = 0;
   for (int e = 0; e < w->ends; e++) w->left[e] = w->capacity[e], w->wanted[e] = 0;
   for (int r = 0; r < w->running.count; r++) {
-    ls_sim_transfer *t = w->running.items[r];
-    t->rate = 0;
+    ls_sim_transfer *t = w->running.items[r].head;
+    t->level = 0;
     if (!goes(t)) continue;
     add(w->wanted, t, 1);
     growing++;
@@ -112,15 +149,15 @@ void ls_sim_links_share(ls_sim_world *w) {
   while (growing) {
     double level = INFINITY;
     for (int r = 0; r < w->running.count; r++) {
-      const ls_sim_transfer *t = w->running.items[r];
-      if (!goes(t) || t->rate > 0) continue;
+      const ls_sim_transfer *t = w->running.items[r].head;
+      if (!goes(t) || t->level > 0) continue;
       const double each = level_of(w, t);
       if (each < level) level = each;
     }
     for (int r = 0; r < w->running.count; r++) {
-      ls_sim_transfer *t = w->running.items[r];
-      if (!goes(t) || t->rate > 0 || level_of(w, t) > level * (1 + 1e-9)) continue;
-      t->rate = level;
+      ls_sim_transfer *t = w->running.items[r].head;
+      if (!goes(t) || t->level > 0 || level_of(w, t) > level * (1 + 1e-9)) continue;
+      t->level = level;
       add(w->left, t, -level);
       add(w->wanted, t, -1);
       growing--;

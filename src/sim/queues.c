@@ -51,15 +51,16 @@ static const ls_sim_family *family_of(const ls_sim_world *w, const ls_sim_transf
   const ls_axes axes = all ? ls_mesh_all(w->mesh) : t->instruction->axes;
   for (int f = 0; f < at->families.count; f++)
     if (at->families.items[f].axes == axes) return &at->families.items[f];
-  ls_sim_family *made = LS_APPEND(w->arena, &at->families);
-  *made = (ls_sim_family){.axes = axes, .actors = LS_NEW_ARRAY(w->arena, int, w->classes.count)};
+  ls_sim_family made = {.axes = axes, .actors = LS_NEW_ARRAY(w->arena, int, w->classes.count)};
   bool *there = LS_NEW_ARRAY(w->arena, bool, w->classes.count);
   const ls_axis_order order = ls_mesh_order(axes);
-  for (int m = 0; m < ls_mesh_size(w->mesh, axes); m++)
+  for (int m = 0; m < ls_mesh_size(w->mesh, axes) && !all; m++)
     there[w->classes.of_rank[ls_mesh_member(w->mesh, at->rank, order, m)]] = true;
   for (int a = 0; a < w->classes.count; a++)
-    if (there[a]) made->actors[made->count++] = a;
-  return made;
+    if (there[a] || all) made.actors[made.count++] = a;
+  ls_sim_family *kept = LS_APPEND(w->arena, &at->families);
+  *kept = made;
+  return kept;
 }
 
 /* What another actor has at the head of the queue in which it runs with this transfer, if it is its
@@ -104,14 +105,16 @@ static void start(ls_sim_world *w, ls_sim_transfer *head) {
   for (ls_sim_transfer *t = head; t; t = t->with) {
     t->state = LS_RUNNING;
     t->start = w->now;
+    w->touched[t->actor] = w->turn;
     const double seconds = ls_sim_links_use(w, t);
     if (t->time.latency_s > head->latency) head->latency = t->time.latency_s;
     if (seconds > head->remaining) head->remaining = seconds;
     if (ls_collective_is_message(t->instruction->collective) && !queues_of(w)->holds)
       w->actors[t->actor].queues[t->queue].head++;
   }
-  *LS_APPEND(w->arena, &w->running) = head;
-  w->moved = true;
+  ls_sim_running *made = LS_APPEND(w->arena, &w->running);
+  *made = (ls_sim_running){head, w->now + head->latency};
+  if (!(head->latency > 0) && head->remaining > 0) ls_sim_rates_go(w, made);
 }
 
 void ls_sim_queue_start(ls_sim_world *w, int actor, int queue) {
@@ -143,12 +146,14 @@ static void wait_for_others(ls_sim_world *w, ls_sim_transfer *t) {
 
 void ls_sim_queue_add(ls_sim_world *w, ls_sim_transfer *t) {
   t->queue = queue_of(w, t);
+  w->touched[t->actor] = w->turn;
   if (t->instruction->wait >= 0) wait_for_others(w, t);
   *LS_APPEND(w->arena, &w->actors[t->actor].begun) = t;
   *LS_APPEND(w->arena, &w->actors[t->actor].queues[t->queue].items) = t;
 }
 
 void ls_sim_queue_end(ls_sim_world *w, ls_sim_transfer *t) {
+  w->touched[t->actor] = w->turn;
   for (int n = 0; n < t->needed_by.count; n++) t->needed_by.items[n]->needs--;
   if (ls_collective_is_message(t->instruction->collective) && !queues_of(w)->holds) return;
   w->actors[t->actor].queues[t->queue].head++;
@@ -169,5 +174,5 @@ int ls_sim_queue_missing(const ls_sim_world *w, const ls_sim_transfer *t) {
     const ls_sim_transfer *side = side_of(w, head, other);
     if (!side || (!side->needs && !lies_ready(w, side))) return other;
   }
-  return -1;
+  return -2;
 }

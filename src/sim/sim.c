@@ -5,23 +5,6 @@
 
 #include "sim/world.h"
 
-/* The cause of a wait or a transfer on an actor; `late`: the other actor that has not begun it. */
-static ls_sim_cause *cause_of(ls_sim_world *w, const ls_sim_transfer *t, int late) {
-  ls_sim_stage *at = &w->made->stage[t->actor];
-  const ls_collective kind = t->instruction->collective;
-  const ls_axes axes = ls_collective_is_of_group(kind) ? t->instruction->axes : 0;
-  const bool of_unit = w->actors[t->actor].program->actions.items[t->action].action.unit >= 0;
-  for (int c = 0; c < at->causes.count; c++) {
-    ls_sim_cause *each = &at->causes.items[c];
-    if (each->collective == kind && each->axes == axes && each->of_unit == of_unit &&
-        each->late == late)
-      return each;
-  }
-  ls_sim_cause *made = LS_APPEND(w->arena, &at->causes);
-  *made = (ls_sim_cause){.collective = kind, .axes = axes, .of_unit = of_unit, .late = late};
-  return made;
-}
-
 static void keep(ls_sim_world *w, int a, int action, int instruction, double begin, double end) {
   if (w->options->records)
     *LS_APPEND(w->arena, &w->made->stage[a].records) = (ls_record){.action = action,
@@ -35,37 +18,21 @@ static bool blocks(const ls_sim_world *w, const ls_instruction *instruction) {
   return w->performance->waits && ls_collective_is_of_group(instruction->collective);
 }
 
-static void end_transfer(ls_sim_world *w, int at) {
-  ls_sim_transfer *head = w->running.items[at];
-  w->running.items[at] = w->running.items[--w->running.count];
-  w->moved = true;
+static void end_transfer(ls_sim_world *w, int r) {
+  ls_sim_transfer *head = w->running.items[r].head;
+  w->running.items[r] = w->running.items[--w->running.count];
+  ls_sim_rates_stop(w, head);
   for (ls_sim_transfer *t = head; t; t = t->with) {
     t->state = LS_DONE;
     t->end = w->now;
     ls_sim_queue_end(w, t);
-    cause_of(w, t, -1)->seconds += t->end - t->start;
+    ls_sim_cause_of(w, t, -1)->seconds += t->end - t->start;
     keep(w, t->actor, t->action, t->index, blocks(w, t->instruction) ? t->begun : t->start, t->end);
+    if (w->waits[t->actor] != t) continue;
+    ls_sim_waits_end(w, t->actor);
+    w->ready[t->actor] = true;
   }
   for (const ls_sim_transfer *t = head; t; t = t->with) ls_sim_queue_go_on(w, t);
-}
-
-/* It moves between tiers and no drive has part in it. */
-static bool is_copy(const ls_sim_transfer *t) {
-  return ls_collective_moves(t->instruction->collective) && t->time.link != LS_LINK_DRIVE;
-}
-
-/* How many threads want a core, over how many there are; 0: nobody counts them. On a CPU what moves
- * between tiers is copied by a thread, too. */
-static double cores_wanted(const ls_sim_world *w) {
-  const ls_performance *on = w->performance;
-  double threads = 0;
-  if (!on->cores) return 0;
-  for (int a = 0; a < w->classes.count; a++)
-    if (w->actors[a].remaining > 0) threads += (double)w->classes.ranks[a] * on->threads;
-  for (int r = 0; r < w->running.count; r++)
-    if (ls_collective_moves(w->running.items[r]->instruction->collective))
-      threads += w->classes.ranks[w->running.items[r]->actor];
-  return threads / on->cores;
 }
 
 /* How much later than by an even share of cores the last of an actor's ranks comes to a collective:
@@ -76,7 +43,7 @@ static double late_by_slices(const ls_sim_world *w, ls_sim_actor *at, int ranks)
   const double computed = at->unsynced;
   at->unsynced = 0;
   if (!on->cores) return 0;
-  const double wanted = (double)ranks * on->threads / on->cores + cores_wanted(w);
+  const double wanted = (double)ranks * on->threads / on->cores + ls_sim_rates_cores(w);
   return wanted > 1 ? fmin(computed, on->slice_s) * (ceil(wanted - 1e-9) - wanted) : 0;
 }
 
@@ -93,8 +60,7 @@ static ls_sim_transfer *begin(ls_sim_world *w, int a, const ls_sim_item *item) {
   if (w->options->seconds_of) t->time = (ls_transfer_time){.link = t->time.link};
   if (ls_collective_is_of_group(t->instruction->collective))
     t->time.latency_s += late_by_slices(w, at, w->classes.ranks[a]);
-  cause_of(w, t, -1)->bytes +=
-      ls_instruction_work(at->program, at->rank, t->instruction, true).sent;
+  ls_sim_cause_of(w, t, -1)->bytes += item->sent;
   ls_sim_queue_add(w, t);
   ls_sim_queue_start(w, a, t->queue);
   return t;
@@ -141,7 +107,7 @@ static void take_item(ls_sim_world *w, int a, const ls_sim_body *body, const ls_
   at->since = w->now;
   if (item->kind == LS_SIM_COMPUTE) {
     at->computes = item;
-    at->remaining = seconds_of(w, at, body, item);
+    ls_sim_rates_compute(w, a, seconds_of(w, at, body, item));
     at->unsynced += at->remaining;
     return;
   }
@@ -153,14 +119,16 @@ static void take_item(ls_sim_world *w, int a, const ls_sim_body *body, const ls_
                        action->transfer == LS_TRANSFER_PUBLISH;
   if (!waits || !t || goes_on) return;
   t->wanted = true;
+  w->touched[a] = w->turn;
   ls_sim_queue_start(w, a, t->queue);
-  at->waits = t->state != LS_DONE ? t : NULL;
+  w->waits[a] = t->state != LS_DONE ? t : NULL;
 }
 
 /* Goes on with an actor as far as it comes without time passing. */
 static void go_on(ls_sim_world *w, int a) {
   ls_sim_actor *at = &w->actors[a];
-  while (!(at->remaining > 0) && !at->waits && at->action < at->program->actions.count) {
+  w->ready[a] = false;
+  while (isinf(w->computed[a]) && !w->waits[a] && at->action < at->program->actions.count) {
     const ls_program_action *action = &at->program->actions.items[at->action];
     const ls_sim_body *body = body_of(w, at, action);
     if (at->item < body->items.count) {
@@ -173,81 +141,14 @@ static void go_on(ls_sim_world *w, int a) {
   }
 }
 
-/* What transfers of these kinds take of the kernels beside which they run. */
-static double taken_by(const ls_sim_world *w, unsigned kinds) {
-  double taken = 0;
-  for (int k = 0; k < LS_LINK_KINDS; k++)
-    if (kinds >> k & 1) taken += w->performance->interference[k];
-  return fmin(taken, 0.9);
-}
-
-/* What is taken of each actor's kernels. */
-static void find_taken(ls_sim_world *w) {
-  memset(w->beside, 0, sizeof *w->beside * (size_t)w->classes.count);
-  for (int r = 0; r < w->running.count; r++) {
-    const ls_sim_transfer *head = w->running.items[r];
-    for (const ls_sim_transfer *t = head; t && !(head->latency > 0); t = t->with)
-      w->beside[t->actor] |= 1u << t->time.link;
-  }
-  for (int a = 0; a < w->classes.count; a++)
-    w->actors[a].taken = w->beside[a] ? taken_by(w, w->beside[a]) : 0;
-}
-
-/* How fast each actor computes: where cores are fewer than those that compute, its part of them. */
-static void share_cores(ls_sim_world *w) {
-  const double wanted = cores_wanted(w), part = wanted > 1 ? 1 / wanted : 1;
-  if (w->moved) find_taken(w);
-  for (int a = 0; a < w->classes.count; a++)
-    if (w->actors[a].remaining > 0)
-      w->actors[a].rate = w->actors[a].speed * part * (1 - w->actors[a].taken);
-}
-
-/* The rates of copies between tiers on a CPU, whose cores all that compute want, too, and which go
- * over one memory. */
-static void share_memory(ls_sim_world *w) {
-  const double wanted = cores_wanted(w);
-  double copies = 0;
-  if (!w->performance->cores) return;
-  for (int r = 0; r < w->running.count; r++)
-    if (is_copy(w->running.items[r])) copies += w->classes.ranks[w->running.items[r]->actor];
-  double part = wanted > 1 ? 1 / wanted : 1;
-  if (w->performance->copies > 0 && copies > w->performance->copies)
-    part = fmin(part, w->performance->copies / copies);
-  for (int r = 0; r < w->running.count; r++)
-    if (is_copy(w->running.items[r])) w->running.items[r]->rate *= part;
-}
-
-/* The rates of all that is under way. Those of transfers stay until one begins to go over its links
- * or ends, unless those that compute take cores from copies. */
-static void share(ls_sim_world *w) {
-  share_cores(w);
-  if (w->moved || w->performance->cores) {
-    ls_sim_links_share(w);
-    share_memory(w);
-  }
-  w->moved = false;
-}
-
-/* Seconds until something ends; infinite: nothing is under way. */
+/* When the next of all that is under way ends; infinite: nothing is. */
 static double next_end(const ls_sim_world *w) {
-  double step = INFINITY;
-  for (int a = 0; a < w->classes.count; a++) {
-    if (!(w->actors[a].remaining > 0)) continue;
-    const double end = w->actors[a].remaining / w->actors[a].rate;
-    if (end < step) step = end;
-  }
-  for (int r = 0; r < w->running.count; r++) {
-    const ls_sim_transfer *t = w->running.items[r];
-    const double end = t->latency > 0 ? t->latency : t->remaining > 0 ? t->remaining / t->rate : 0;
-    if (end < step) step = end;
-  }
-  return step;
-}
-
-/* What is left of something after a step; 0 where rounding left next to nothing. */
-static double less(double remaining, double step, double whole) {
-  const double left = remaining - step;
-  return left > whole * 1e-12 ? left : 0;
+  double end = INFINITY;
+  for (int a = 0; a < w->classes.count; a++)
+    if (w->computed[a] < end) end = w->computed[a];
+  for (int r = 0; r < w->running.count; r++)
+    if (w->running.items[r].end < end) end = w->running.items[r].end;
+  return end;
 }
 
 /* What an actor has computed since `since`: each instruction its part of it. */
@@ -266,60 +167,26 @@ static void account(ls_sim_world *w, int a) {
   }
 }
 
-/* The actor that keeps another's transfer from starting: who has not begun its side, or whom that
- * one waits for; -1: nobody. */
-static int blocker_of(const ls_sim_world *w, int a) {
-  int found = w->missing[a];
-  for (int step = 0; found >= 0 && w->missing[found] >= 0 && step < w->classes.count; step++)
-    found = w->missing[found];
-  return found;
-}
-
-/* Time that actors wait: for a transfer, or for others that have not begun it. */
-static void account_waits(ls_sim_world *w, double step) {
-  for (int a = 0; a < w->classes.count; a++) {
-    const ls_sim_transfer *t = w->actors[a].waits;
-    w->missing[a] = t ? ls_sim_queue_missing(w, t) : -1;
-  }
-  for (int a = 0; a < w->classes.count; a++) {
-    ls_sim_actor *at = &w->actors[a];
-    if (!at->waits) continue;
-    const int late = blocker_of(w, a);
-    if (at->accused != at->waits || at->late != late) {
-      at->cause = (int)(cause_of(w, at->waits, late) - w->made->stage[a].causes.items);
-      at->accused = at->waits;
-      at->late = late;
-    }
-    w->made->stage[a].causes.items[at->cause].exposed += step;
-  }
-}
-
-/* Lets a step pass, and ends what then is done. */
-static void pass(ls_sim_world *w, double step) {
-  account_waits(w, step);
-  w->now += step;
+/* Lets time pass, and ends what then is done, or is but for rounding. */
+static void pass(ls_sim_world *w, double now) {
+  const double done = now * (1 + 1e-12);
+  w->now = now;
+  w->turn++;
   w->made->events++;
   for (int a = 0; a < w->classes.count; a++) {
-    ls_sim_actor *at = &w->actors[a];
-    if (!(at->remaining > 0)) continue;
-    at->remaining = less(at->remaining, step * at->rate, w->now);
-    if (!(at->remaining > 0)) account(w, a);
-  }
-  for (int r = 0; r < w->running.count; r++) {
-    ls_sim_transfer *t = w->running.items[r];
-    if (t->latency > 0) {
-      t->latency = less(t->latency, step, w->now);
-      w->moved |= !(t->latency > 0);
-    } else {
-      t->remaining = less(t->remaining, step * t->rate, w->now);
-    }
+    if (w->computed[a] > done) continue;
+    w->computed[a] = INFINITY;
+    w->ready[a] = true;
+    account(w, a);
   }
   for (int r = w->running.count - 1; r >= 0; r--) {
-    const ls_sim_transfer *t = w->running.items[r];
-    if (!(t->latency > 0) && !(t->remaining > 0)) end_transfer(w, r);
+    ls_sim_running *each = &w->running.items[r];
+    if (each->end > done || !(each->head->latency > 0)) continue;
+    each->head->latency = 0;
+    if (each->head->remaining > 0) ls_sim_rates_go(w, each);
   }
-  for (int a = 0; a < w->classes.count; a++)
-    if (w->actors[a].waits && w->actors[a].waits->state == LS_DONE) w->actors[a].waits = NULL;
+  for (int r = w->running.count - 1; r >= 0; r--)
+    if (w->running.items[r].end <= done) end_transfer(w, r);
 }
 
 static void open_actor(ls_sim_world *w, int a, const ls_program *const *programs) {
@@ -338,6 +205,9 @@ static void open_actor(ls_sim_world *w, int a, const ls_program *const *programs
                      .speed = (speeds ? speeds[stage] : 1) * (rank_speeds ? rank_speeds[rank] : 1)};
   for (int s = 0; s < w->stages; s++)
     at->peers[s] = w->classes.of_rank[rank % stage_ranks + s * stage_ranks];
+  w->computed[a] = INFINITY;
+  w->ready[a] = true;
+  w->missing[a] = -1;
   w->made->stage[a].stage = stage;
   w->made->stage[a].rank = rank;
   w->made->stage[a].ranks = w->classes.ranks[a];
@@ -363,8 +233,11 @@ static void open_world(ls_sim_world *w, const ls_program *const *programs) {
   w->classes =
       ls_sim_classes_make(w->arena, w->mesh, w->performance->per_host, w->options->rank_speed);
   w->actors = LS_NEW_ARRAY(w->arena, ls_sim_actor, w->classes.count);
-  w->beside = LS_NEW_ARRAY(w->arena, unsigned, w->classes.count);
+  w->computed = LS_NEW_ARRAY(w->arena, double, w->classes.count);
+  w->ready = LS_NEW_ARRAY(w->arena, bool, w->classes.count);
+  w->waits = LS_NEW_ARRAY(w->arena, const ls_sim_transfer *, w->classes.count);
   w->missing = LS_NEW_ARRAY(w->arena, int, w->classes.count);
+  w->touched = LS_NEW_ARRAY(w->arena, int64_t, w->classes.count);
   w->made->stages = w->classes.count;
   w->made->stage = LS_NEW_ARRAY(w->arena, ls_sim_stage, w->classes.count);
   w->made->of_rank = w->classes.of_rank;
@@ -397,11 +270,13 @@ ls_status ls_simulate(ls_arena *arena, const ls_program *const *programs,
                     .made = LS_NEW(arena, ls_simulation)};
   open_world(&w, programs);
   for (;;) {
-    for (int a = 0; a < w.classes.count; a++) go_on(&w, a);
-    share(&w);
-    const double step = next_end(&w);
-    if (isinf(step)) break;
-    pass(&w, step);
+    for (int a = 0; a < w.classes.count; a++)
+      if (w.ready[a]) go_on(&w, a);
+    ls_sim_rates_share(&w);
+    const double next = next_end(&w);
+    if (isinf(next)) break;
+    ls_sim_waits_account(&w);
+    pass(&w, next);
   }
   w.made->seconds = w.options->publishes_late ? 0 : w.now;
   for (int a = 0; a < w.classes.count; a++)

@@ -46,9 +46,16 @@ struct ls_sim_transfer {
   ls_sim_use use[4];
   int uses;
   /* Of the head of those that run as one. */
-  double latency, remaining; /* seconds, alone on its link */
-  double rate;               /* of `remaining`, beside the others; 0: not yet known */
+  double latency, remaining; /* seconds, alone on its link, from `paced` on */
+  double rate, paced;        /* of `remaining`, beside the others, and since when; 0: it goes not */
+  double level;              /* its rate, while rates are shared out */
 };
+
+/* Those that run as one, and when their latency is over, or at this rate all of them. */
+typedef struct ls_sim_running {
+  ls_sim_transfer *head;
+  double end;
+} ls_sim_running;
 
 /* First in, first out: items from `head` on are in it. */
 typedef struct ls_sim_queue {
@@ -79,20 +86,21 @@ typedef struct ls_sim_actor {
   int *peers;          /* [stages] the actor of the rank at its place on that stage */
   ls_sim_body *bodies; /* [2 * bodies]: of the first action, of others */
   int action, item;
-  double remaining; /* of what is computed; 0: nothing */
+  double remaining, paced; /* of what is computed, from then on */
   const ls_sim_item *computes;
-  const ls_sim_transfer *waits;   /* for this; NULL: for nothing */
-  const ls_sim_transfer *accused; /* the last for which `late` and `cause` were found */
-  int late, cause;                /* whose side lacked then; of its stage's causes that one */
-  double since;                   /* it computes its action */
+  const ls_sim_transfer *accused; /* the one it waits for, with whose side lacks; NULL: none yet */
+  int late, cause;                /* that side, and of its stage's causes that one */
+  double accused_since;
+  double since; /* it computes its action */
   ls_sim_queue *queues;
   LS_LIST(ls_sim_transfer *) begun; /* and not yet waited for */
   LS_LIST(ls_sim_family) families;
-  double speed;          /* of its ranks */
-  double taken;          /* by transfers, of its kernels */
-  double rate;           /* at which it computes in this step */
-  int ends[LS_SIM_ENDS]; /* numbers of its own */
-  double unsynced;       /* seconds that it computed since its ranks last waited for each other */
+  double speed;              /* of its ranks */
+  int beside[LS_LINK_KINDS]; /* transfers of its own that go over links of the kind */
+  double taken;              /* by these, of its kernels */
+  double rate;               /* at which it computes */
+  int ends[LS_SIM_ENDS];     /* numbers of its own */
+  double unsynced; /* seconds that it computed since its ranks last waited for each other */
   double load[LS_SIM_ENDS]; /* weight of what its ranks put on that end */
 } ls_sim_actor;
 
@@ -103,15 +111,24 @@ typedef struct ls_sim_world {
   ls_simulation *made;
   const ls_mesh *mesh;
   ls_sim_classes classes;
-  ls_sim_actor *actors; /* [classes.count] */
-  unsigned *beside;     /* [classes.count] bit k: a transfer over ls_link_kind k runs */
-  int *missing; /* [classes.count] in this step: whose side its transfer lacks; -1: none's */
   int stages;
-  LS_LIST(ls_sim_transfer *) running; /* heads of those that run as one */
-  bool moved; /* one began, went over its links or ended since rates were shared */
+  LS_LIST(ls_sim_running) running;
   double now;
+  int64_t turn; /* between two moments at which something ends */
+  /* [classes.count] by actor */
+  ls_sim_actor *actors;
+  double *computed;              /* when it has; infinite: it computes nothing */
+  bool *ready;                   /* it may go on */
+  const ls_sim_transfer **waits; /* for this; NULL: for nothing */
+  int *missing;                  /* whose side what it waits for lacks (ls_sim_queue_missing) */
+  int64_t *touched;              /* the last turn in which its queues changed */
+  bool blames;                   /* someone's side lacks no more since waits were accounted */
+  /* [ends] of links */
   int ends;
-  double *capacity, *left, *wanted; /* [ends] */
+  double *capacity, *left, *wanted;
+  int *users;                           /* heads that go over it */
+  const ls_sim_transfer **went, **gone; /* the last of them that began and that ended */
+  bool shared; /* rates must be shared out: one end has several heads, or had in this turn */
 } ls_sim_world;
 
 /* classes.c: with one actor a stage where hosts and speeds are alike. */
@@ -119,10 +136,30 @@ ls_sim_classes ls_sim_classes_make(ls_arena *arena, const ls_mesh *mesh, int per
                                    const double *rank_speed);
 
 /* links.c: numbers the ends of all actors' links; what a transfer that starts takes of them, and
- * its seconds if it were alone; the rates of all that run, max-min fair. */
+ * its seconds if it were alone; takes note of those that begin to go over their links and of those
+ * that end, whether others go over the same; the rate of one that goes there alone; the levels of
+ * all that run, max-min fair. */
 void ls_sim_links_open(ls_sim_world *world);
 double ls_sim_links_use(const ls_sim_world *world, ls_sim_transfer *transfer);
+bool ls_sim_links_take(ls_sim_world *world, const ls_sim_transfer *head);
+bool ls_sim_links_leave(ls_sim_world *world, const ls_sim_transfer *head);
+double ls_sim_links_alone(ls_sim_world *world, const ls_sim_transfer *head);
 void ls_sim_links_share(ls_sim_world *world);
+
+/* rates.c: an actor computes from now on; the r-th of those that run goes over its links from now
+ * on, or, as it ends, no more; how many threads want a core, over how many there are (0: nobody
+ * counts them); new rates where something that shares began or ended. */
+void ls_sim_rates_compute(ls_sim_world *world, int actor, double seconds);
+void ls_sim_rates_go(ls_sim_world *world, ls_sim_running *running);
+void ls_sim_rates_stop(ls_sim_world *world, const ls_sim_transfer *head);
+double ls_sim_rates_cores(const ls_sim_world *world);
+void ls_sim_rates_share(ls_sim_world *world);
+
+/* waits.c: the cause of a wait or a transfer on an actor (`late`: the other actor that has not
+ * begun it); who waits for what from now on; an actor waits no more. */
+ls_sim_cause *ls_sim_cause_of(ls_sim_world *world, const ls_sim_transfer *transfer, int late);
+void ls_sim_waits_account(ls_sim_world *world);
+void ls_sim_waits_end(ls_sim_world *world, int actor);
 
 /* queues.c: puts a transfer into its queue, and among its actor's begun ones; starts what has come
  * to its turn there; takes it out again; starts what then can. */
@@ -133,7 +170,7 @@ void ls_sim_queue_go_on(ls_sim_world *world, const ls_sim_transfer *ended);
 int ls_sim_queue_count(const ls_sim_world *world);
 
 /* The actor whose side of what stands at the head of the transfer's queue is not there; -1: it
- * runs, or nobody's. */
+ * runs, or nobody's; -2: nobody's for now, since a side that is there comes behind others. */
 int ls_sim_queue_missing(const ls_sim_world *world, const ls_sim_transfer *transfer);
 
 #endif
