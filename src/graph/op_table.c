@@ -782,8 +782,9 @@ static const ls_op rows[LS_OP_COUNT] = {
 };
 
 const ls_op *ls_op_row(ls_op_kind kind) {
-  static const ls_op *const parts[] = {ls_step_ops, ls_class_ops, ls_capacity_ops};
-  for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)
+  enum { PARTS = 3 };
+  static const ls_op *const parts[PARTS] = {ls_step_ops, ls_class_ops, ls_capacity_ops};
+  for (int p = 0; p < PARTS; p++)
     if (parts[p][kind].labels) return &parts[p][kind];
   return &rows[kind];
 }
