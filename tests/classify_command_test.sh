@@ -56,7 +56,7 @@ run 0 train model=$made $keys data.text=numbers.jsonl task=next_token data.valid
 says "texts of 3 classes (bad, fair, good): 9 examples"
 run 0 export runs/tuned exported-tuned
 run 0 evaluate exported-tuned data.text=reviews.jsonl data.seq_len=32
-says "texts told right"
+says "texts correct"
 run 0 export runs/one exported
 grep -qF '"label2id"' exported/config.json || fail "the exported config.json has no classes"
 
@@ -71,7 +71,7 @@ for word in $made "exported mesh.tp=2 -n 2" "$made mesh.dp_shard=2 mesh.cp=2 -n 
   done
 done
 run 0 evaluate runs/one
-says "texts told right"
+says "texts correct"
 run 0 check model=config.json $keys mesh.pp=1 mesh.dp_shard=2 -n 2
 says "proved"
 

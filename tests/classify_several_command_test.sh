@@ -50,7 +50,7 @@ cp output first
 run 0 export runs/one exported
 run 0 evaluate exported data.text=weather.jsonl data.seq_len=32 mesh.tp=2 -n 2
 says ", micro F1 "
-says " of 48 texts told right"
+says " of 48 texts correct"
 grep -qF '"micro_f1": ' first || fail "$(cat first)"
 run 0 check model=$made $keys mesh.dp_shard=2 mesh.pp=1 -n 2
 says "proved"

@@ -83,7 +83,7 @@ run 0 train model=bert $keys data.text=one-more.jsonl data.validation=0 eval.eve
 says "; 160 words have a class; 1 left out, none of whose words has a class"
 run 0 evaluate runs/bert $told
 says ", macro F1 "
-says " of 160 words told right"
+says " of 160 words correct"
 
 refused() { # WORDS of the message, keys...
   words=$1

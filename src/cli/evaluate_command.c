@@ -220,7 +220,7 @@ static void print_classified(const evaluated *self, double seconds) {
     printf("loss %.4f, accuracy %.2f%%, macro F1 %.4f", found->loss, 100 * found->accuracy,
            found->macro_f1);
     if (self->run->classes.several) printf(", micro F1 %.4f", found->micro_f1);
-    printf(": %lld of %lld %s told right; %.1f a second", (long long)found->correct,
+    printf(": %lld of %lld %s correct; %.1f a second", (long long)found->correct,
            (long long)found->tokens, self->run->classes.each ? "words" : "texts", rate);
     if (found->batches < ls_order_batches(&self->dataset->evaluation))
       printf("; %lld of %lld batches", (long long)found->batches,

@@ -219,7 +219,7 @@ static void print_peak(void *context, const ls_peak *peak) {
                    1e-9 * peak->usual);
 }
 
-/* That of pairs is of no token, nor is that of texts, whose share told right (0 to 1) is said; a
+/* That of pairs is of no token, nor is that of texts, whose accuracy (0 to 1) is said; a
  * teacher's share is no text's. */
 static void note_validation(const printer *self, int64_t step, double loss, double accuracy,
                             const char *end) {

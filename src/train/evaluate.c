@@ -4,12 +4,12 @@
 
 #include "base/stop.h"
 #include "session/agree.h"
-#include "session/correct.h"
 #include "session/forward.h"
+#include "session/predictions.h"
 #include "train/evaluate_ranks.h"
 
 static ls_status evaluate_batches(const ls_session *session, const ls_dataset *dataset,
-                                  ls_rank *rank, const ls_evaluating *told, ls_told *counts,
+                                  ls_rank *rank, const ls_evaluating *told, ls_predictions *counts,
                                   ls_evaluation *found, ls_error *error) {
   int64_t batches = ls_order_batches(&dataset->evaluation);
   if (batches > session->run->eval.batches) batches = session->run->eval.batches;
@@ -28,24 +28,25 @@ static ls_status evaluate_batches(const ls_session *session, const ls_dataset *d
       LS_TRY(ls_forward(session, rank, &inputs, m, b, &program, error));
       sum += ls_rank_cell(rank, LS_CELL_LOSS_SUM);
       counted += ls_rank_cell(rank, LS_CELL_VALID_TOKENS);
-      if (classifies) LS_TRY(ls_count_told(rank, counts, error));
+      if (classifies) LS_TRY(ls_predictions_add(rank, counts, error));
     }
     found->batches = b + 1;
   }
-  if (classifies) LS_TRY(ls_sum_told(rank, counts, error));
-  found->tokens = classifies ? ls_told_asked(counts) : (int64_t)counted;
-  found->correct = ls_told_right(counts);
+  if (classifies) LS_TRY(ls_predictions_sum(rank, counts, error));
+  found->tokens = classifies ? ls_predictions_labels(counts) : (int64_t)counted;
+  found->correct = ls_predictions_correct(counts);
   if (counted > 0) found->loss = sum / counted;
   if (classifies) found->accuracy = (double)found->correct / (double)found->tokens;
-  if (classifies) found->macro_f1 = ls_told_macro_f1(counts);
-  if (classifies) found->micro_f1 = ls_told_micro_f1(counts);
+  if (classifies) found->macro_f1 = ls_predictions_macro_f1(counts);
+  if (classifies) found->micro_f1 = ls_predictions_micro_f1(counts);
   return LS_OK;
 }
 
 ls_status ls_evaluate(const ls_session *session, const ls_dataset *dataset, ls_rank *rank,
                       const ls_evaluating *told, ls_evaluation *found, ls_error *error) {
   ls_arena *scratch = ls_arena_create();
-  ls_told counts = ls_told_none(scratch, session->config.classes, session->config.several);
+  ls_predictions counts =
+      ls_predictions_none(scratch, session->config.classes, session->config.several);
   const ls_status status = evaluate_batches(session, dataset, rank, told, &counts, found, error);
   ls_arena_destroy(&scratch);
   return status;

@@ -88,7 +88,7 @@ typedef struct ls_trace {
   int64_t sequence; /* tokens of a row */
   ls_trace_pairs pairs;
   ls_trace_given given;
-  double *correct; /* [steps] labels told right before the update; NULL: there are no classes */
+  double *correct; /* [steps] correct labels before the update; NULL: there are no classes */
   const char **class_weights; /* as classes.weights has them; NULL: each class counts once */
   int class_weight_count;
   ls_trace_teacher teacher;

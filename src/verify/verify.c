@@ -6,9 +6,9 @@
 
 #include "base/file.h"
 #include "run/rank_threads.h"
-#include "session/correct.h"
 #include "session/fit.h"
 #include "session/offload_room.h"
+#include "session/predictions.h"
 #include "session/prove.h"
 #include "session/scores.h"
 #include "session/step.h"
@@ -356,24 +356,25 @@ static void check_step(const worker *self, int64_t s) {
   check_rewards(self, s, where);
 }
 
-/* Texts that the weights before the step tell right, which are whole numbers. Others than fp64 may
- * round a tie away. */
+/* Texts that the weights before the step classify correctly, which are whole numbers. Others than
+ * fp64 may round a tie away. */
 static ls_status check_correct(const worker *self, const ls_inputs *inputs, int64_t s,
                                ls_error *error) {
   task *of = self->of;
-  ls_told told =
-      ls_told_none(self->arena, of->session->config.classes, of->session->config.several);
+  ls_predictions made =
+      ls_predictions_none(self->arena, of->session->config.classes, of->session->config.several);
   if (of->session->layout.compute != LS_F64) return LS_OK;
   for (int m = 0; m < of->session->layout.microbatches; m++) {
     LS_TRY(ls_inputs_fill(inputs, self->rank, LS_SESSION_EVALUATE, m, s, error));
     LS_TRY(ls_rank_run(self->rank, LS_SESSION_EVALUATE, error));
-    LS_TRY(ls_count_told(self->rank, &told, error));
+    LS_TRY(ls_predictions_add(self->rank, &made, error));
   }
-  LS_TRY(ls_sum_told(self->rank, &told, error));
+  LS_TRY(ls_predictions_sum(self->rank, &made, error));
   char where[48];
-  snprintf(where, sizeof where, "texts told right at step %lld", (long long)s);
+  snprintf(where, sizeof where, "texts correct at step %lld", (long long)s);
   if (self->records)
-    record(of, LS_VERIFY_LOSS, 1, fabs((double)ls_told_right(&told) - of->about->trace->correct[s]),
+    record(of, LS_VERIFY_LOSS, 1,
+           fabs((double)ls_predictions_correct(&made) - of->about->trace->correct[s]),
            of->tolerances.loss[s], where);
   return LS_OK;
 }
