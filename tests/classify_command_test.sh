@@ -39,6 +39,15 @@ for layout in "mesh.tp=2 mesh.cp=2 mesh.dp_shard=1 -n 4" "mesh.dp_shard=2 zero=3
   run 0 train model=config.json $keys $layout out=runs/many$n
   same one many$n
 done
+# Rows for experts that find no slot have a batch read again, whose predictions count.
+cat >mixture.json <<'END'
+{"model_type": "mixtral", "vocab_size": 256, "hidden_size": 16, "intermediate_size": 12,
+ "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2,
+ "max_position_embeddings": 32, "num_local_experts": 6, "num_experts_per_tok": 2}
+END
+run 0 train model=mixture.json $keys out=runs/mixed
+run 0 train model=mixture.json $keys mesh.dp_shard=2 mesh.ep=2 experts.bound=0.01 -n 2 out=runs/again
+same mixed again
 run 0 train model=config.json $keys train.steps=5 out=runs/part
 run 0 train model=config.json $keys out=runs/part
 says "resuming after step 5"

@@ -56,11 +56,11 @@ void ls_predictions_add_rows(const double *logits, int64_t rows, int64_t columns
   }
 }
 
-ls_status ls_predictions_add(ls_rank *rank, ls_predictions *made, ls_error *error) {
-  const ls_program *program = ls_rank_program(rank, LS_SESSION_EVALUATE);
+ls_status ls_predictions_add(ls_rank *rank, int number, ls_predictions *made, ls_error *error) {
+  const ls_program *program = ls_rank_program(rank, number);
   if (!ls_gives_logits(program, ls_rank_number(rank))) return LS_OK;
-  const ls_view logits = ls_rank_shape(rank, LS_SESSION_EVALUATE, program->logits);
-  const ls_view ids = ls_rank_shape(rank, LS_SESSION_EVALUATE, program->ids);
+  const ls_view logits = ls_rank_shape(rank, number, program->logits);
+  const ls_view ids = ls_rank_shape(rank, number, program->ids);
   const int32_t *labels = ls_rank_staging(rank) + ids.valid[0] + (logits.start[0] - ids.start[0]);
   const int64_t rows = logits.valid[0], columns = logits.valid[1], stored_columns = logits.dims[1];
   const size_t row_bytes = (size_t)stored_columns * ls_dtype_bytes(logits.dtype);
@@ -68,8 +68,8 @@ ls_status ls_predictions_add(ls_rank *rank, ls_predictions *made, ls_error *erro
   ls_arena *scratch = ls_arena_create();
   char *stored = ls_arena_alloc(scratch, (size_t)rows * row_bytes + 1);
   double *wide = LS_NEW_ARRAY(scratch, double, rows *columns + 1);
-  const ls_status status = ls_rank_get(rank, LS_SESSION_EVALUATE, program->logits, 0, stored,
-                                       rows * stored_columns, error);
+  const ls_status status =
+      ls_rank_get(rank, number, program->logits, 0, stored, rows * stored_columns, error);
   if (status == LS_OK) {
     for (int64_t r = 0; r < rows; r++)
       ls_convert(wide + r * columns, LS_F64, stored + (size_t)r * row_bytes, logits.dtype, columns);

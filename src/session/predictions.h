@@ -3,8 +3,7 @@
  * is predicted on its own, and a set is correct as a whole.
  *
  *   ls_predictions made = ls_predictions_none(arena, classes, several);
- *   LS_TRY(ls_inputs_fill(&inputs, rank, LS_SESSION_EVALUATE, m, step, error));
- *   LS_TRY(ls_rank_run(rank, LS_SESSION_EVALUATE, error));
+ *   LS_TRY(ls_forward(session, rank, &inputs, m, step, &program, error));
  *   LS_TRY(ls_predictions_add(rank, &made, error));   // adds this rank's, after each microbatch
  *   LS_TRY(ls_predictions_sum(rank, &made, error));     // over all ranks, once
  *   ... ls_predictions_correct(&made), ls_predictions_macro_f1(&made) ...
@@ -39,9 +38,10 @@ bool ls_gives_logits(const ls_program *program, int rank);
 void ls_predictions_add_rows(const double *logits, int64_t rows, int64_t columns,
                              const int32_t *labels, ls_predictions *made);
 
-/* Adds the microbatch that was run last, whose inputs still lie in the rank's staging memory;
- * nothing on a rank that gives no logits. Not collective. Errors: the device's. */
-LS_CHECKED ls_status ls_predictions_add(ls_rank *rank, ls_predictions *made, ls_error *error);
+/* Adds the microbatch that was run last, by `program`, whose inputs still lie in the rank's staging
+ * memory; nothing on a rank that gives no logits. Not collective. Errors: the device's. */
+LS_CHECKED ls_status ls_predictions_add(ls_rank *rank, int program, ls_predictions *made,
+                                        ls_error *error);
 
 /* The sum over all ranks. Collective. */
 LS_CHECKED ls_status ls_predictions_sum(ls_rank *rank, ls_predictions *made, ls_error *error);

@@ -28,7 +28,7 @@ static ls_status evaluate_batches(const ls_session *session, const ls_dataset *d
       LS_TRY(ls_forward(session, rank, &inputs, m, b, &program, error));
       sum += ls_rank_cell(rank, LS_CELL_LOSS_SUM);
       counted += ls_rank_cell(rank, LS_CELL_VALID_TOKENS);
-      if (classifies) LS_TRY(ls_predictions_add(rank, counts, error));
+      if (classifies) LS_TRY(ls_predictions_add(rank, program, counts, error));
     }
     found->batches = b + 1;
   }

@@ -367,7 +367,7 @@ static ls_status check_correct(const worker *self, const ls_inputs *inputs, int6
   for (int m = 0; m < of->session->layout.microbatches; m++) {
     LS_TRY(ls_inputs_fill(inputs, self->rank, LS_SESSION_EVALUATE, m, s, error));
     LS_TRY(ls_rank_run(self->rank, LS_SESSION_EVALUATE, error));
-    LS_TRY(ls_predictions_add(self->rank, &made, error));
+    LS_TRY(ls_predictions_add(self->rank, LS_SESSION_EVALUATE, &made, error));
   }
   LS_TRY(ls_predictions_sum(self->rank, &made, error));
   char where[48];
