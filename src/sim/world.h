@@ -47,8 +47,8 @@ struct ls_sim_transfer {
   int uses;
   /* Of the head of those that run as one. */
   double latency, remaining; /* seconds, alone on its link, from `paced` on */
-  double rate, paced;        /* of `remaining`, beside the others, and since when; 0: it goes not */
-  double level;              /* its rate, while rates are shared out */
+  double rate, paced; /* of `remaining`, beside the others, and since when; 0: it stands still */
+  double level;       /* its rate, while rates are shared out */
 };
 
 /* Those that run as one, and when their latency is over, or at this rate all of them. */
