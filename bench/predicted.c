@@ -155,11 +155,12 @@ static void look_at_memory(void *context, int done, int count) {
 static int64_t memory_of(const ls_session *session) {
   enum { PAGE = 4096 };
   const ls_mesh *mesh = &session->programs[LS_SESSION_STEP]->mesh;
+  const int count = session->compiled.count;
   int64_t sum = 0;
   for (int s = 0; s < session->layout.pp; s++) {
     const ls_program *programs[LS_SESSION_PROGRAMS];
-    for (int p = 0; p < LS_SESSION_PROGRAMS; p++) programs[p] = session->stages[p][s];
-    const int64_t arena = ls_rank_bytes_needed(programs, LS_SESSION_PROGRAMS, LS_TIER_DEVICE);
+    for (int p = 0; p < count; p++) programs[p] = session->stages[p][s];
+    const int64_t arena = ls_rank_bytes_needed(programs, count, LS_TIER_DEVICE);
     sum += ((arena + PAGE - 1) / PAGE * PAGE + session->workspace[s]) * ls_mesh_stage_ranks(mesh);
   }
   return sum;
