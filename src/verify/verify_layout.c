@@ -6,11 +6,11 @@
 #include <unistd.h>
 
 /* In fp64 a right layout differs by the order of its sums: 1e-15 of what is summed; over five steps
- * that grows to 4e-9 at most in 360 random layouts; a wrong one differs by more than 1e-8. On a
- * device's kernels: so many times what they do to the same tensor on one device, but no less than
- * the floor. Over 470 random layouts a dtype the errors of all gradients together are up to 4.4
- * times those of one device in the first step, up to 25 times in later ones; those of one tensor up
- * to 10 times in fp16 and in fp32. */
+ * that grows to 1.02e-8 at most in 2,000 random layouts; a wrong one of the tests by more than
+ * 1e-7. On a device's kernels: so many times what they do to the same tensor on one device, but no
+ * less than the floor. Over 470 random layouts a dtype the errors of all gradients together are up
+ * to 4.4 times those of one device in the first step, up to 25 times in later ones; those of one
+ * tensor up to 10 times in fp16 and, in 1,000 layouts, to 17 in fp32. */
 static const double later_multiple = 32; /* where rounding has grown over steps, as chaos does */
 
 /* Where the median error over tensors is above the cap the kernels are at fault, unless the model
@@ -23,8 +23,8 @@ typedef struct rounding {
 
 /* Below its epsilon AdamW makes as much of rounding as of a gradient: that of a gradient which is
  * zero but for rounding goes either way. The least for each dtype. */
-static const rounding roundings[] = {{LS_F64, 1e-10, 1e-8, 0, 0, 1e-5, 0x1p-53},
-                                     {LS_F32, 1e-6, 1e-6, 1e-4, 16, 1e-2, 0x1p-24},
+static const rounding roundings[] = {{LS_F64, 1e-10, 1e-7, 0, 0, 1e-5, 0x1p-53},
+                                     {LS_F32, 1e-6, 1e-6, 1e-4, 32, 1e-2, 0x1p-24},
                                      {LS_F16, 1e-3, 1e-3, 0.05, 12, 1e-1, 0x1p-11},
                                      {LS_BF16, 1e-2, 1e-2, 0.3, 8, 1e-1, 0x1p-8}};
 
