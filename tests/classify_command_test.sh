@@ -25,7 +25,7 @@ run 0 train model=config.json $keys out=runs/one
 says "texts of 3 classes (bad, fair, good): "
 says "step 8: validation loss "
 says "accuracy "
-[ "$(column one validation_accuracy | wc -l)" -eq 2 ] || fail "accuracies: $(column one validation_accuracy)"
+[ "$(column one validation_accuracy | wc -l)" -eq 2 ] && [ "$(column one validation_accuracy | tail -n 1)" = 1 ] || fail "accuracies: $(column one validation_accuracy)"
 made=runs/one/checkpoints/step-8
 for part in '"LlamaForSequenceClassification"' '"1": "fair"' '"good": 2' '"num_labels": 3' \
   '"problem_type": "single_label_classification"'; do

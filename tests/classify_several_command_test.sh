@@ -80,5 +80,5 @@ i=0
 while [ $i -lt 32 ]; do echo "{\"text\": \"it was $i\", \"label\": [\"class $i\"]}" && i=$((i + 1)); done >classes.jsonl
 refused "classes.several: found 32 classes, of which a text may have any; expected at most 31" data.text=classes.jsonl
 sed 's/multi_label_classification/single_label_classification/' $made/config.json >exported/config.json
-refused "classes.several: found true with a model whose head tells one class of a text" model=exported
+refused "classes.several: found true with a model whose head predicts one class of a text" model=exported
 echo "$passed passed, 0 failed"

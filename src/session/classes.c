@@ -68,7 +68,7 @@ static ls_status settle_several(ls_session *session, ls_error *error) {
   const ls_model_config *config = &session->config;
   if (classes->several && !config->several)
     return refuse(session, "classes.several",
-                  "found true with a model whose head tells one class of a text: leave it out",
+                  "found true with a model whose head predicts one class of a text: leave it out",
                   error);
   if (config->several && classes->pooling == LS_RUN_POOLING_TOKENS)
     return refuse(session, "classes.several",
@@ -77,7 +77,7 @@ static ls_status settle_several(ls_session *session, ls_error *error) {
                   error);
   if (config->several && asks_weights(session->run))
     return refuse(session, "classes.weights",
-                  "found a value with several labels of a text, whose classes count alike: leave "
+                  "found a value with several labels of a text, which have no weights yet: leave "
                   "it out",
                   error);
   if (classes->several == config->several) return LS_OK;

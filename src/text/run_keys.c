@@ -205,10 +205,10 @@ const ls_run_key ls_run_keys[] = {
      .help = "what of a text its class is told by; tokens: each has its own; auto: the model's"},
     {"classes.several", LS_RUN_BOOL, AT(classes.several), .default_text = "false",
      .help =
-         "whether a text may have any of the classes, and not one; the model's head says it too"},
+         "whether a text may have several classes (multi-label); a model's own head says it too"},
     {"classes.weights", LS_RUN_GLOBS, AT(classes.weights), .default_text = "none",
      .items = "none, balanced, or a list of a number above 0 for each class",
-     .help = "how often each class counts in the loss: none, balanced, or a list of numbers"},
+     .help = "the weight of each class in the loss: none, balanced, or a list of numbers"},
     {"lora.rank", LS_RUN_INTEGER, AT(lora.rank), .default_text = "none", .word = "none", .low = 1,
      .high = 1 << 16,
      .help = "adapters of this rank are trained and all weights frozen; none: as `model` is"},
@@ -239,7 +239,7 @@ const ls_run_key ls_run_keys[] = {
     {"experts.drop", LS_RUN_NUMBER, AT(experts.drop), .default_text = "off", .word = "off",
      .word_value = 0, .low = 0.01, .high = 1e6,
      .help =
-         "most rows of a sequence for an expert, over an even routing's; the others are dropped"},
+         "capacity factor of experts: what a sequence has above it is dropped; off: nothing is"},
     {"experts.aux_loss", LS_RUN_NUMBER, AT(experts.aux_loss), .default_text = "auto",
      .word = "auto", .word_value = -1, .low = 0, .high = 1e6,
      .help = "times the loss that balances experts; auto: as the model's configuration says"},
