@@ -4,8 +4,8 @@
  *
  *   ls_predictions made = ls_predictions_none(arena, classes, several);
  *   LS_TRY(ls_forward(session, rank, &inputs, m, step, &program, error));
- *   LS_TRY(ls_predictions_add(rank, &made, error));   // adds this rank's, after each microbatch
- *   LS_TRY(ls_predictions_sum(rank, &made, error));     // over all ranks, once
+ *   LS_TRY(ls_predictions_add(rank, program, &made, error)); // after each microbatch
+ *   LS_TRY(ls_predictions_sum(rank, &made, error));          // over all ranks, once
  *   ... ls_predictions_correct(&made), ls_predictions_macro_f1(&made) ...
  *
  * The evaluation must keep its logits (ls_session_keep_logits), whole rows on each rank. Used by
