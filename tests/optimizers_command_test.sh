@@ -33,12 +33,13 @@ refused "expected a number above 0, or one with x such as 0.1x" \
   "optimizer.groups=[{match: norm, lr: 0}]"
 refused "expected a number of at least 0" "optimizer.groups=[{match: norm, weight_decay: -1}]"
 refused "expected a number above 0, at most 1" optimizer.layer_decay=0
-refused "expected adamw, sgd, lion, adamw8bit, muon or schedulefree" optimizer.name=lyon
+refused "expected adamw, sgd, lion, adamw8bit, muon, schedulefree or adafactor" optimizer.name=lyon
 refused "found 0.02 with optimizer.name: adamw, which has one rate" optimizer.muon_lr=0.02
+refused "optimizer.name: adamw, whose rates do not depend on weights" optimizer.scale_parameter=true
 
 # Six steps in one go, and in parts on other layouts.
 groups="[{match: '*norm*', weight_decay: 0.1, lr: 0.5x}, {match: embedding, lr: 2e-3}]"
-for name in adamw lion; do
+for name in adamw lion adafactor; do
   for layout in "zero=1 -n 2" "mesh.tp=2 -n 2" "mesh.dp_shard=2 zero=3 offload.optimizer=host"; do
     set -- keys.yaml dtype=fp64 train.lr_schedule=constant optimizer.name=$name optimizer.layer_decay=0.8
     rm -rf whole parts
@@ -109,7 +110,7 @@ refused "expected a number of steps" $free train.warmup=10%
 refused "optimizer.name=schedulefree with offload.optimizer" $free offload.optimizer=host
 
 # The user's layout against one device.
-for name in adamw sgd lion "schedulefree train.lr_schedule=constant"; do
+for name in adamw sgd lion adafactor "schedulefree train.lr_schedule=constant"; do
   run 0 verify keys.yaml optimizer.name=$name "optimizer.groups=$groups" optimizer.layer_decay=0.8 \
     mesh.dp_shard=2 mesh.tp=2 zero=3
 done

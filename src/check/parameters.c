@@ -102,7 +102,7 @@ static ls_status check_part(const ls_stage *stage, const ls_program_parameter *p
   if (value < 0) return LS_OK;
   if (row->trained && !parameter->trainable) return fail_having(stage, parameter, part, error);
   bool fits = program->values.items[value].dtype == types[row->type];
-  if (row->blocks)
+  if (row->whole)
     fits = blocks_fit(stage, parameter, value, part, types[row->type]);
   else if (row->range)
     fits = range_fits(stage, parameter, value, types[row->type]);
@@ -218,7 +218,7 @@ static void lay(ls_stage *stage, int value, int live_interval, int expression, i
 /* As a part lies between programs. */
 static ls_placement kept_placement(const ls_stage *stage, const ls_placement *used, int value,
                                    int part) {
-  if (ls_state_row_of((ls_state_part)part)->blocks) return (ls_placement){0};
+  if (ls_state_row_of((ls_state_part)part)->whole) return (ls_placement){0};
   return ls_part_placement(stage, used, value);
 }
 

@@ -53,7 +53,7 @@ static ls_state_size size_of(const ls_program *program, int parameter, ls_state_
 
 static ls_box cut_of(const saving *self, const subject *of, int64_t *stride) {
   *stride = 1;
-  if (ls_state_row_of(of->part)->blocks)
+  if (ls_state_row_of(of->part)->whole)
     return (ls_box){.rows = size_of(self->program, of->parameter, of->part).rows, .columns = 1};
   const ls_mesh *mesh = &self->program->mesh;
   const ls_program_parameter *parameter = &self->program->parameters[of->parameter];
@@ -355,7 +355,7 @@ static ls_status check_tensor(saving *self, const ls_stored_layout *tensor, box_
     if (!fits) break;
     const ls_program_parameter *about = &program->parameters[piece->parameter];
     const ls_state_size size = size_of(program, piece->parameter, tensor->part);
-    const int ndim = ls_state_row_of(tensor->part)->blocks ? 1 : about->ndim;
+    const int ndim = ls_state_row_of(tensor->part)->whole ? 1 : about->ndim;
     fits = ndim == tensor->ndim && piece->first >= 0 && piece->rows > 0 &&
            piece->first + piece->rows <= size.rows &&
            (ndim == 1 || size.columns * ls_precision_numbers(about->precision) ==

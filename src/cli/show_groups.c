@@ -64,8 +64,8 @@ static void print_json(const groups *all, double learning_rate) {
 /* What of all parameters the optimizer's own update has, and what is done for it together. */
 typedef struct share {
   int count, others;
-  int64_t elements, other_elements;
-  double flops; /* of matrices that are made orthogonal */
+  int64_t elements, other_elements, lines; /* rows and columns */
+  double flops;                            /* of matrices that are made orthogonal */
 } share;
 
 static share find_share(const ls_session *session) {
@@ -79,7 +79,9 @@ static share find_share(const ls_session *session) {
     const bool other = ls_optimizer_update_of(optimizer, session->graph, p);
     *(other ? &made.others : &made.count) += 1;
     *(other ? &made.other_elements : &made.elements) += size.rows * size.columns;
-    if (!other)
+    if (other) continue;
+    made.lines += size.rows + size.columns;
+    if (record->about.ndim == 2)
       made.flops += ls_op_flops(LS_OP_ORTHOGONALISE, &(ls_attributes){0}, record->about.dims, NULL);
   }
   return made;
@@ -98,6 +100,11 @@ static void print_share(const ls_session *session) {
         "  each matrix is added up over the ranks that hold shards (%.4g MB a step of all), and "
         "each of them makes it orthogonal: %.4g GFLOP a step of all\n",
         4e-6 * (double)of.elements, 1e-9 * of.flops);
+  else if (row->rule == LS_UPDATES_FACTORED)
+    printf(
+        "  squares of rows and columns are added up over the ranks that hold shards: %.4g MB a "
+        "step of all\n",
+        4e-6 * (double)of.lines);
   else
     printf(
         "  the largest of each block is found over the ranks that hold shards: %.4g MB a step of "

@@ -32,6 +32,7 @@ static double noise(uint64_t stream, int64_t i) {
 /* A parameter and its state. */
 typedef struct parameter {
   double gradient[COUNT], master[COUNT], momentum[COUNT], largest[BLOCKS];
+  double lines[ROWS + COLUMNS];
   uint8_t first[COUNT], second[COUNT];
 } parameter;
 
@@ -43,6 +44,7 @@ static void draw(parameter *made) {
     made->first[i] = (uint8_t)(128 + 127 * noise(5, i));
     made->second[i] = (uint8_t)(128 + 127 * noise(6, i));
   }
+  for (int i = 0; i < ROWS + COLUMNS; i++) made->lines[i] = 1e-2 * (1.5 + noise(8, i));
   for (int b = 0; b < BLOCKS; b++) made->largest[b] = 1e-2 * (1.5 + noise(7, b));
 }
 
@@ -363,6 +365,122 @@ static void muon_of_the_cpu_is_the_references(void **state) {
   free(a), free(b);
 }
 
+/* Adafactor's step by ranks that have these cuts; `momentum` is its second moment where it is not
+ * factored. */
+static void run_adafactor(const device *on, const cut *cuts, int count, double by, bool factored,
+                          parameter *state) {
+  enum { LINES = ROWS + COLUMNS };
+  double joined[LINES] = {0}, numbers[2] = {0, 0}, own[2];
+  const parameter before = *state;
+  ls_attributes settled = settings;
+  settled.scale = 1;
+  settled.weight = 1.0 / COUNT;
+  void *gradient[4], *second[4], *master[4], *made[4],
+      *lines = whole(before.lines, LINES, on->dtype);
+  const ls_view means = whole_of(on->dtype, lines, LINES, 0);
+  for (int r = 0; r < count; r++) {
+    gradient[r] = take(&cuts[r], before.gradient, on->gradients);
+    second[r] = take(&cuts[r], before.momentum, on->dtype);
+    master[r] = take(&cuts[r], before.master, on->dtype);
+    made[r] = take(&cuts[r], before.gradient, on->dtype);
+    const ls_view gradients = range_of(&cuts[r], on->gradients, gradient[r]);
+    const ls_view seconds = range_of(&cuts[r], on->dtype, second[r]);
+    if (!factored) {
+      call(on, LS_OP_ADAFACTOR_SECOND, (ls_view[]){gradients, cell_of(&step), cell_of(&by)}, 3,
+           &seconds, 1, &settled);
+      continue;
+    }
+    double found[LINES];
+    void *sums = calloc(LINES, 8);
+    const ls_view sum = whole_of(on->dtype, sums, LINES, 0);
+    call(on, LS_OP_ADAFACTOR_SUMS, (ls_view[]){gradients, cell_of(&by)}, 2, &sum, 1, &settled);
+    ls_convert(found, LS_F64, sums, on->dtype, LINES);
+    for (int i = 0; i < LINES; i++) joined[i] += found[i];
+    free(sums);
+  }
+  void *all = whole(joined, LINES, on->dtype);
+  const ls_view sums = whole_of(on->dtype, all, LINES, 0);
+  if (factored)
+    call(on, LS_OP_ADAFACTOR_KEEP, (ls_view[]){sums, cell_of(&step), cell_of(&by)}, 3, &means, 1,
+         &settled);
+  for (int r = 0; r < count; r++) {
+    const ls_view by_which = factored ? means : range_of(&cuts[r], on->dtype, second[r]);
+    call(on, factored ? LS_OP_ADAFACTOR_DIRECTION : LS_OP_ADAFACTOR_DIVIDE,
+         (ls_view[]){range_of(&cuts[r], on->gradients, gradient[r]), cell_of(&by), by_which,
+                     range_of(&cuts[r], on->dtype, master[r])},
+         4, (ls_view[]){range_of(&cuts[r], on->dtype, made[r]), cell_of(&own[0]), cell_of(&own[1])},
+         3, &settled);
+    for (int i = 0; i < 2; i++) numbers[i] += own[i];
+  }
+  for (int r = 0; r < count; r++) {
+    const ls_view masters = range_of(&cuts[r], on->dtype, master[r]);
+    call(on, LS_OP_ADAFACTOR,
+         (ls_view[]){range_of(&cuts[r], on->dtype, made[r]), cell_of(&numbers[0]),
+                     cell_of(&numbers[1]), cell_of(&rate), cell_of(&by)},
+         5, &masters, 1, &settled);
+    give(&cuts[r], state->master, master[r], on->dtype);
+    give(&cuts[r], state->momentum, second[r], on->dtype);
+    free(gradient[r]), free(second[r]), free(master[r]), free(made[r]);
+  }
+  ls_convert(state->lines, LS_F64, lines, on->dtype, LINES);
+  free(lines), free(all);
+}
+
+/* Second moments are not below zero. */
+static void draw_squares(parameter *made) {
+  draw(made);
+  for (int64_t i = 0; i < COUNT; i++) made->momentum[i] *= made->momentum[i];
+}
+
+static void expect_alike(const parameter *a, const parameter *b, double tolerance) {
+  for (int64_t i = 0; i < COUNT; i++) {
+    assert_true(fabs(a->master[i] - b->master[i]) <= tolerance);
+    assert_true(fabs(a->momentum[i] - b->momentum[i]) <= tolerance);
+  }
+  for (int i = 0; i < ROWS + COLUMNS; i++)
+    assert_true(fabs(a->lines[i] - b->lines[i]) <= tolerance);
+}
+
+/* Sums of parts are rounded otherwise than those of the whole. */
+static void adafactor_is_the_same_in_every_cut(void **state) {
+  (void)state;
+  parameter *whole_one = malloc(sizeof *whole_one), *found = malloc(sizeof *found);
+  const device devices[] = {reference(LS_F64), reference(LS_F32), cpu(1, LS_F32), cpu(3, LS_F32),
+                            cpu(2, LS_BF16)};
+  for (size_t d = 0; d < sizeof devices / sizeof *devices; d++)
+    for (int factored = 0; factored < 2; factored++) {
+      device on = devices[d];
+      on.queue.facts = &on.facts;
+      draw_squares(whole_one);
+      run_adafactor(&on, one, 1, factor, factored, whole_one);
+      for (int c = 1; c < CUTS; c++) {
+        draw_squares(found);
+        run_adafactor(&on, all_cuts[c].items, all_cuts[c].count, factor, factored, found);
+        expect_alike(found, whole_one, on.dtype == LS_F64 ? 1e-15 : 1e-6);
+      }
+      draw_squares(found), draw_squares(whole_one);
+      for (int64_t i = 0; i < COUNT; i++) found->gradient[i] = NAN;
+      run_adafactor(&on, both, 4, 0, factored, found);
+      expect_alike(found, whole_one, 1e-7);
+    }
+  free(found), free(whole_one);
+}
+
+static void adafactor_of_the_cpu_is_the_references(void **state) {
+  (void)state;
+  parameter *a = malloc(sizeof *a), *b = malloc(sizeof *b);
+  device fast = cpu(2, LS_F32);
+  fast.queue.facts = &fast.facts;
+  const device on = reference(LS_F64);
+  for (int factored = 0; factored < 2; factored++) {
+    draw_squares(a), draw_squares(b);
+    run_adafactor(&on, one, 1, factor, factored, a);
+    run_adafactor(&fast, one, 1, factor, factored, b);
+    expect_alike(a, b, 1e-6);
+  }
+  free(a), free(b);
+}
+
 /* Of a matrix with one number in each row, singular values are these: each goes the way of the
  * polynomial, and directions stay. In both shapes, with both shares of the rate. */
 static void orthogonalise(int64_t m, int64_t n, double scale) {
@@ -414,6 +532,8 @@ int main(void) {
       cmocka_unit_test(adamw8_of_the_cpu_is_the_references),
       cmocka_unit_test(muon_is_the_same_in_every_cut),
       cmocka_unit_test(muon_of_the_cpu_is_the_references),
+      cmocka_unit_test(adafactor_is_the_same_in_every_cut),
+      cmocka_unit_test(adafactor_of_the_cpu_is_the_references),
       cmocka_unit_test(singular_values_go_the_polynomials_way),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -181,6 +181,12 @@ enum {
   X(MUON, "muon")                                 \
   X(SCHEDULEFREE, "schedulefree")                 \
   X(SCHEDULEFREE_POINT, "schedulefree_point")     \
+  X(ADAFACTOR_SUMS, "adafactor_sums")             \
+  X(ADAFACTOR_KEEP, "adafactor_keep")             \
+  X(ADAFACTOR_DIRECTION, "adafactor_direction")   \
+  X(ADAFACTOR_SECOND, "adafactor_second")         \
+  X(ADAFACTOR_DIVIDE, "adafactor_divide")         \
+  X(ADAFACTOR, "adafactor")                       \
   X(CAST, "cast")                                 \
   X(COPY, "copy")
 

@@ -59,4 +59,20 @@ const ls_op ls_step_ops[LS_OP_COUNT] = {
     [LS_OP_SCHEDULEFREE] = {.labels = "e, 1, 1, 1 -> e, e, e", .updates = true},
     /* master, offset -> the weights that the gradient is taken at */
     [LS_OP_SCHEDULEFREE_POINT] = {.labels = "e, e -> e"},
+    /* gradient, clip factor -> sums of squares of the rows and then of the columns of a matrix, of
+     * what the rank has of it */
+    [LS_OP_ADAFACTOR_SUMS] = {.labels = "e, 1 -> f"},
+    /* these sums of all ranks, step, clip factor -> means as the state keeps them (in place,
+     * likewise) */
+    [LS_OP_ADAFACTOR_KEEP] = {.labels = "f, 1, 1 -> f", .updates = true},
+    /* gradient, clip factor, means of rows and columns, master -> gradient over the root of the
+     * second moment; weight * sums of squares of that and of the master weights */
+    [LS_OP_ADAFACTOR_DIRECTION] = {.labels = "e, 1, f, e -> e, 1, 1"},
+    /* gradient, step, clip factor -> second moment (in place, likewise) */
+    [LS_OP_ADAFACTOR_SECOND] = {.labels = "e, 1, 1 -> e", .updates = true},
+    /* gradient, clip factor, second moment, master -> as ADAFACTOR_DIRECTION */
+    [LS_OP_ADAFACTOR_DIVIDE] = {.labels = "e, 1, e, e -> e, 1, 1"},
+    /* that gradient, both means of squares, learning rate, clip factor -> master (in place,
+     * likewise) */
+    [LS_OP_ADAFACTOR] = {.labels = "e, 1, 1, 1, 1 -> e", .updates = true},
 };

@@ -42,6 +42,8 @@ typedef enum ls_optimizer_kind {
   LS_OPTIMIZER_ADAMW8BIT,
   LS_OPTIMIZER_MUON,
   LS_OPTIMIZER_SCHEDULEFREE,
+  LS_OPTIMIZER_ADAFACTOR,
+  LS_OPTIMIZER_ADAFACTOR_WHOLE, /* what ADAFACTOR does not factor; no word */
   LS_OPTIMIZER_COUNT
 } ls_optimizer_kind;
 
@@ -49,9 +51,10 @@ typedef struct ls_optimizer {
   ls_optimizer_kind kind;
   const struct ls_optimizer_row *row; /* in place of that of `kind`; NULL: that. Not owned */
   double beta1, beta2, epsilon, weight_decay, momentum;
-  double warmup;       /* schedulefree: steps until the learning rate is whole */
-  double clip;         /* largest global norm; 0: none */
-  double matrix_scale; /* muon: of the root of the larger dimension; 0: as torch's "original" */
+  double warmup;          /* schedulefree: steps until the learning rate is whole */
+  double clip;            /* largest global norm; 0: none */
+  double matrix_scale;    /* muon: of the root of the larger dimension; 0: as torch's "original" */
+  double parameter_scale; /* adafactor: 1: rates count times a parameter's root mean square; 0 */
 } ls_optimizer;
 
 /* Where something waits until it is needed. */

@@ -137,11 +137,12 @@ static bool read_layout(ls_arena *arena, const json_t *object, ls_layout *layout
   const json_t *recompute;
   int kind;
   ls_optimizer *optimizer = &layout->optimizer;
-  if (json_unpack((json_t *)object, "{s:s,s:s,s:o,s:s,s:s,s:[iffffffff]}", "schedule", &schedule,
+  if (json_unpack((json_t *)object, "{s:s,s:s,s:o,s:s,s:s,s:[ifffffffff]}", "schedule", &schedule,
                   "stages", &stages, "recompute", &recompute, "compute", &compute, "grad_dtype",
                   &grad_dtype, "optimizer", &kind, &optimizer->beta1, &optimizer->beta2,
                   &optimizer->epsilon, &optimizer->weight_decay, &optimizer->momentum,
-                  &optimizer->clip, &optimizer->matrix_scale, &optimizer->warmup) != 0 ||
+                  &optimizer->clip, &optimizer->matrix_scale, &optimizer->warmup,
+                  &optimizer->parameter_scale) != 0 ||
       !read_ops(recompute, &layout->recompute) || !read_recompute_of(arena, object, layout) ||
       !read_offload(object, &layout->offload) || !read_numbers(object, layout))
     return false;

@@ -37,14 +37,14 @@ static json_t *layout_json(const ls_layout *layout) {
   for (int i = 0; i < layout->recompute_of_count; i++)
     json_array_append_new(recompute_of, ops_json(&layout->recompute_of[i]));
   json_t *object = json_pack(
-      "{s:s,s:s,s:o,s:o,s:s,s:s,s:[iffffffff],s:[ifii]}", "schedule",
+      "{s:s,s:s,s:o,s:o,s:s,s:s,s:[ifffffffff],s:[ifii]}", "schedule",
       layout->schedule ? layout->schedule : "", "stages", layout->stages ? layout->stages : "",
       "recompute", ops_json(&layout->recompute), "recompute_of", recompute_of, "compute",
       ls_dtype_name(layout->compute), "grad_dtype", ls_dtype_name(layout->grad_dtype), "optimizer",
       (int)optimizer->kind, optimizer->beta1, optimizer->beta2, optimizer->epsilon,
       optimizer->weight_decay, optimizer->momentum, optimizer->clip, optimizer->matrix_scale,
-      optimizer->warmup, "offload", (int)offload->optimizer, offload->optimizer_fraction,
-      (int)offload->parameters, (int)offload->activations);
+      optimizer->warmup, optimizer->parameter_scale, "offload", (int)offload->optimizer,
+      offload->optimizer_fraction, (int)offload->parameters, (int)offload->activations);
   for (int a = 0; a < LS_LAYOUT_AXES; a++)
     json_object_set_new(object, ls_layout_axis(a), json_integer(ls_layout_size(layout, a)));
   for (const ls_layout_number *each = ls_layout_numbers; each->name; each++)

@@ -15,14 +15,14 @@ const char *ls_category_name(ls_category category) {
 }
 
 enum { LS_ALL = 0, LS_TRAINED = 1, LS_KEPT = 2 };
-enum { LS_TENSOR = 0, LS_RANGE, LS_BLOCKWISE };
+enum { LS_TENSOR = 0, LS_RANGE, LS_BLOCKWISE, LS_LINEWISE };
 
 static const ls_state_row parts[LS_PART_COUNT] = {
 #define LS_PART_ROW(suffix, name, type, shape, category, has, saved) \
   {name,                                                             \
    LS_TYPE_##type,                                                   \
    LS_##shape == LS_RANGE,                                           \
-   LS_##shape == LS_BLOCKWISE,                                       \
+   LS_##shape == LS_BLOCKWISE || LS_##shape == LS_LINEWISE,          \
    LS_CATEGORY_##category,                                           \
    ((LS_##has) & LS_TRAINED) != 0,                                   \
    ((LS_##has) & LS_KEPT) != 0,                                      \
@@ -54,16 +54,22 @@ static int64_t blocks_of(int ndim, const int64_t *dims) {
   return 2 * ((elements_of(ndim, dims) + LS_STATE_BLOCK - 1) / LS_STATE_BLOCK);
 }
 
+/* Of rows and columns. */
+static int64_t lines_of(int ndim, const int64_t *dims) {
+  return dims[0] + (ndim > 1 ? dims[1] : 1);
+}
+
 ls_state_size ls_state_size_of(ls_state_part part, int ndim, const int64_t *dims) {
-  if (parts[part].blocks) return (ls_state_size){blocks_of(ndim, dims), 1};
+  if (part == LS_PART_LINES) return (ls_state_size){lines_of(ndim, dims), 1};
+  if (parts[part].whole) return (ls_state_size){blocks_of(ndim, dims), 1};
   return (ls_state_size){dims[0], ndim > 1 ? dims[1] : 1};
 }
 
 int ls_update_dims(ls_update_source from, int ndim, const int64_t *dims,
                    int64_t made[LS_MAX_DIMS]) {
   memset(made, 0, sizeof *made * LS_MAX_DIMS);
-  if (from == LS_FROM_BLOCKS) {
-    made[0] = blocks_of(ndim, dims);
+  if (from == LS_FROM_BLOCKS || from == LS_FROM_LINES) {
+    made[0] = from == LS_FROM_BLOCKS ? blocks_of(ndim, dims) : lines_of(ndim, dims);
     return 1;
   }
   memcpy(made, dims, sizeof *dims * (size_t)ndim);
@@ -73,6 +79,20 @@ int ls_update_dims(ls_update_source from, int ndim, const int64_t *dims,
   return 2;
 }
 
+/* The same of what is factored and what is not. */
+#define ADAFACTOR_UPDATE                                             \
+  {                                                                  \
+    .op = LS_OP_ADAFACTOR, .inputs = 5,                              \
+    .in = {{LS_FROM_ELEMENTS, 0},                                    \
+           {LS_FROM_NUMBER, 0},                                      \
+           {LS_FROM_NUMBER, 1},                                      \
+           CELL(LEARNING_RATE),                                      \
+           CELL(CLIP_FACTOR)},                                       \
+    .outputs = 1, .out = {PART(MASTER)}, .settings = 2, .setting = { \
+      SETTING(weight_decay, weight_decay, "optimizer.weight_decay"), \
+      SETTING(parameter_scale, scale, "optimizer.scale_parameter")   \
+    }                                                                \
+  }
 #define SETTING(from, to, key) \
   { offsetof(ls_optimizer, from), offsetof(ls_attributes, to), key }
 #define PART(part) \
@@ -204,6 +224,47 @@ static const ls_optimizer_row optimizers[LS_OPTIMIZER_COUNT] = {
                    .out = {PART(STORED)},
                    .settings = 1,
                    .setting = {SETTING(beta1, beta1, "optimizer.betas")}}},
+    [LS_OPTIMIZER_ADAFACTOR] =
+        {.name = "adafactor",
+         .signs = true,
+         .rule = LS_UPDATES_FACTORED,
+         .rest = LS_OPTIMIZER_ADAFACTOR_WHOLE,
+         .nodes = 4,
+         .node = {{.op = LS_OP_ADAFACTOR_SUMS,
+                   .inputs = 2,
+                   .in = {PART(GRADIENT), CELL(CLIP_FACTOR)},
+                   .outputs = 1,
+                   .out = {{LS_FROM_LINES, 0}},
+                   .columns = true},
+                  {.op = LS_OP_ADAFACTOR_KEEP,
+                   .inputs = 3,
+                   .in = {{LS_FROM_LINES, 0}, CELL(STEP), CELL(CLIP_FACTOR)},
+                   .outputs = 1,
+                   .out = {PART(LINES)},
+                   .columns = true},
+                  {.op = LS_OP_ADAFACTOR_DIRECTION,
+                   .inputs = 4,
+                   .in = {PART(GRADIENT), CELL(CLIP_FACTOR), PART(LINES), PART(MASTER)},
+                   .outputs = 3,
+                   .out = {{LS_FROM_ELEMENTS, 0}, {LS_FROM_NUMBER, 0}, {LS_FROM_NUMBER, 1}},
+                   .columns = true,
+                   .means = true},
+                  ADAFACTOR_UPDATE}},
+    [LS_OPTIMIZER_ADAFACTOR_WHOLE] =
+        {.name = "adafactor, not factored,",
+         .nodes = 3,
+         .node = {{.op = LS_OP_ADAFACTOR_SECOND,
+                   .inputs = 3,
+                   .in = {PART(GRADIENT), CELL(STEP), CELL(CLIP_FACTOR)},
+                   .outputs = 1,
+                   .out = {PART(MOMENT2)}},
+                  {.op = LS_OP_ADAFACTOR_DIVIDE,
+                   .inputs = 4,
+                   .in = {PART(GRADIENT), CELL(CLIP_FACTOR), PART(MOMENT2), PART(MASTER)},
+                   .outputs = 3,
+                   .out = {{LS_FROM_ELEMENTS, 0}, {LS_FROM_NUMBER, 0}, {LS_FROM_NUMBER, 1}},
+                   .means = true},
+                  ADAFACTOR_UPDATE}},
 };
 
 const ls_optimizer_row *ls_optimizer_row_of(const ls_optimizer *optimizer) {
@@ -216,6 +277,7 @@ int ls_optimizer_update_of(const ls_optimizer *optimizer, const ls_graph *graph,
   const int segment = graph->tensors.items[record->tensor.index].segment;
   switch (ls_optimizer_row_of(optimizer)->rule) {
     case LS_UPDATES_LARGE: return elements_of(about->ndim, about->dims) < LS_LEAST_BLOCKWISE;
+    case LS_UPDATES_FACTORED: return about->ndim != 2 || ls_tp_is_of_experts(about->sharding);
     case LS_UPDATES_MATRICES:
       return about->ndim != 2 || ls_tp_is_of_experts(about->sharding) ||
              graph->segments.items[segment].layer < 0;
@@ -278,6 +340,8 @@ ls_attributes ls_optimizer_attributes(const ls_optimizer *optimizer, const ls_up
     memcpy((char *)&made + node->setting[s].to, (const char *)&own + node->setting[s].from,
            sizeof(double));
   if (reads_rate(node)) made.rate = parameter->settings.rate;
+  if (node->means)
+    made.weight = 1.0 / (double)elements_of(parameter->about.ndim, parameter->about.dims);
   if (node->columns) made.columns = parameter->about.ndim > 1 ? parameter->about.dims[1] : 1;
   return made;
 }

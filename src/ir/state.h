@@ -50,17 +50,19 @@ typedef enum ls_state_type {
  * and tiers are one. RAW_GRADIENT is that of one microbatch, before reduction; GRADIENT the reduced
  * one, which the update reads. CODES1 and CODES2 are moments of 8 bits, in blocks of LS_STATE_BLOCK
  * elements of the whole parameter, however it is cut; LARGEST the largest magnitude of each block,
- * of the first moments and then of the second, the same on all ranks. */
-#define LS_STATE_PARTS(X)                                                                   \
-  X(USED, "used form", COMPUTE, TENSOR, GATHERED, ALL, NULL)                                \
-  X(STORED, "weights", COMPUTE, RANGE, PARAMETERS, ALL | LS_KEPT, NULL)                     \
-  X(MASTER, "master weights", UPDATE, RANGE, MASTER, TRAINED | LS_KEPT, "")                 \
-  X(MOMENT1, "first moments", UPDATE, RANGE, MOMENTS, TRAINED | LS_KEPT, "moment1.")        \
-  X(MOMENT2, "second moments", UPDATE, RANGE, MOMENTS, TRAINED | LS_KEPT, "moment2.")       \
-  X(CODES1, "codes of first moments", CODE, RANGE, MOMENTS, TRAINED | LS_KEPT, "codes1.")   \
-  X(CODES2, "codes of second moments", CODE, RANGE, MOMENTS, TRAINED | LS_KEPT, "codes2.")  \
-  X(LARGEST, "largest of blocks", UPDATE, BLOCKWISE, MOMENTS, TRAINED | LS_KEPT, "absmax.") \
-  X(RAW_GRADIENT, "gradient of a microbatch", GRADIENT, TENSOR, GRADIENTS, TRAINED, NULL)   \
+ * of the first moments and then of the second, LINES the mean squares of each row and then of each
+ * column, both the same on all ranks. */
+#define LS_STATE_PARTS(X)                                                                       \
+  X(USED, "used form", COMPUTE, TENSOR, GATHERED, ALL, NULL)                                    \
+  X(STORED, "weights", COMPUTE, RANGE, PARAMETERS, ALL | LS_KEPT, NULL)                         \
+  X(MASTER, "master weights", UPDATE, RANGE, MASTER, TRAINED | LS_KEPT, "")                     \
+  X(MOMENT1, "first moments", UPDATE, RANGE, MOMENTS, TRAINED | LS_KEPT, "moment1.")            \
+  X(MOMENT2, "second moments", UPDATE, RANGE, MOMENTS, TRAINED | LS_KEPT, "moment2.")           \
+  X(CODES1, "codes of first moments", CODE, RANGE, MOMENTS, TRAINED | LS_KEPT, "codes1.")       \
+  X(CODES2, "codes of second moments", CODE, RANGE, MOMENTS, TRAINED | LS_KEPT, "codes2.")      \
+  X(LARGEST, "largest of blocks", UPDATE, BLOCKWISE, MOMENTS, TRAINED | LS_KEPT, "absmax.")     \
+  X(LINES, "means of rows and columns", UPDATE, LINEWISE, MOMENTS, TRAINED | LS_KEPT, "lines.") \
+  X(RAW_GRADIENT, "gradient of a microbatch", GRADIENT, TENSOR, GRADIENTS, TRAINED, NULL)       \
   X(GRADIENT, "gradient", GRADIENT, RANGE, GRADIENTS, TRAINED, NULL)
 
 typedef enum ls_state_part {
@@ -73,8 +75,8 @@ typedef enum ls_state_part {
 typedef struct ls_state_row {
   const char *name;
   ls_state_type type;
-  bool range;  /* 1-D, of the unit's flat buffer; else the tensor as kernels see it */
-  bool blocks; /* 1-D, numbers of the parameter's blocks, which every rank has all */
+  bool range; /* 1-D, of the unit's flat buffer; else the tensor as kernels see it */
+  bool whole; /* 1-D, numbers of the parameter's blocks or lines, which every rank has all */
   ls_category category;
   bool trained; /* frozen parameters have none */
   bool kept;    /* between programs */
@@ -90,7 +92,7 @@ const ls_state_row *ls_state_row_of(ls_state_part part);
 enum { LS_STATE_BLOCK = 256, LS_LEAST_BLOCKWISE = 4096 };
 
 /* How many rows of a part a checkpoint has, and how wide they are: those of a parameter with these
- * dimensions; of blocks as many rows as there are numbers. */
+ * dimensions; of what is whole as many rows as there are numbers. */
 typedef struct ls_state_size {
   int64_t rows, columns;
 } ls_state_size;
@@ -118,6 +120,7 @@ typedef enum ls_update_source {
   LS_FROM_MATRIX,   /* a temporary, the whole parameter, typed as master weights are */
   LS_FROM_SQUARES,  /* likewise of two squares, one above the other, of its smaller dimension */
   LS_FROM_BLOCKS,   /* likewise as LARGEST is */
+  LS_FROM_LINES,    /* likewise as LINES is */
   LS_UPDATE_SOURCE_COUNT
 } ls_update_source;
 
@@ -135,6 +138,7 @@ typedef struct ls_update_node {
   ls_update_operand in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS];
   ls_attributes attributes; /* but for the settings */
   bool columns;             /* it is told how many the whole parameter has */
+  bool means;               /* its numbers are means over the whole parameter */
   int settings;
   struct {
     size_t from, to; /* a double of ls_optimizer, and of ls_attributes */
@@ -145,15 +149,16 @@ typedef struct ls_update_node {
 /* Which parameters a row's nodes update; the others are updated by the row `rest`. */
 typedef enum ls_update_rule {
   LS_UPDATES_ALL = 0,
-  LS_UPDATES_LARGE,   /* of LS_LEAST_BLOCKWISE elements or more */
-  LS_UPDATES_MATRICES /* of layers: neither embedding nor head, nor stacked experts */
+  LS_UPDATES_LARGE,    /* of LS_LEAST_BLOCKWISE elements or more */
+  LS_UPDATES_MATRICES, /* of layers: neither embedding nor head, nor stacked experts */
+  LS_UPDATES_FACTORED  /* matrices, but for stacked experts */
 } ls_update_rule;
 
 typedef struct ls_optimizer_row {
   const char *name; /* as optimizer.name has it */
   ls_update_rule rule;
   ls_optimizer_kind rest;
-  bool signs; /* it goes by the sign of gradients, of those that are rounding alone too */
+  bool signs; /* steps are as large for small gradients, for those that are rounding alone too */
   int nodes;
   ls_update_node node[LS_MOST_UPDATE_NODES];
   /* Where gradients are taken elsewhere than at the master weights, which are what is evaluated and

@@ -71,7 +71,7 @@ static int64_t all_blocks(const ls_lowering *lowering, int unit, ls_state_part p
 
 int64_t ls_lower_unit_elements(const ls_lowering *lowering, int unit, ls_state_part part,
                                const ls_placement *placement) {
-  if (ls_state_row_of(part)->blocks) return all_blocks(lowering, unit, part);
+  if (ls_state_row_of(part)->whole) return all_blocks(lowering, unit, part);
   return ls_unit_elements(&lowering->sharded->mesh, &lowering->units->items[unit], placement);
 }
 
@@ -89,7 +89,7 @@ static int block_range(ls_lowering *lowering, const char *name, int storage, int
 
 int ls_lower_unit_part(ls_lowering *lowering, const char *name, int storage, int unit,
                        ls_state_part part, const ls_placement *placement) {
-  if (ls_state_row_of(part)->blocks)
+  if (ls_state_row_of(part)->whole)
     return block_range(lowering, name, storage, unit, part, 0, all_blocks(lowering, unit, part));
   return ls_lower_range(lowering, name, storage, ls_lower_dtype(lowering, unit, part), unit, 0,
                         lowering->units->items[unit].elements, placement);
@@ -179,7 +179,8 @@ static void place_temporaries(ls_lowering *lowering, int unit) {
   static const char *const names[LS_UPDATE_SOURCE_COUNT] = {[LS_FROM_ELEMENTS] = "temporary",
                                                             [LS_FROM_MATRIX] = "matrix",
                                                             [LS_FROM_SQUARES] = "squares",
-                                                            [LS_FROM_BLOCKS] = "largest of blocks"};
+                                                            [LS_FROM_BLOCKS] = "largest of blocks",
+                                                            [LS_FROM_LINES] = "sums of lines"};
   const ls_pool pool = lowering->offload_plan->state[unit] ? LS_POOL_HOST_WORK : LS_POOL_WORK;
   const ls_unit *about = &lowering->units->items[unit];
   const ls_optimizer *optimizer = &lowering->sharded->layout.optimizer;
@@ -315,7 +316,7 @@ int ls_lower_parameter(ls_lowering *lowering, int p, ls_state_part part, const c
   const ls_program_parameter *about = &lowering->program->parameters[p];
   const int at = lowering->units->entry_of[p];
   const ls_unit_entry *entry = &lowering->units->items[about->unit].entries.items[at];
-  if (ls_state_row_of(part)->blocks)
+  if (ls_state_row_of(part)->whole)
     return block_range(lowering, name, storage, about->unit, part,
                        blocks_before(lowering, about->unit, part, at),
                        ls_state_size_of(part, about->ndim, about->dims).rows);
@@ -342,7 +343,7 @@ static int describe_part(ls_lowering *lowering, int p, ls_state_part part) {
   if (storage < 0) return -1;
   if (row->type == LS_TYPE_GRADIENT)
     name = ls_arena_printf(lowering->program->arena, "gradient of %s", name);
-  if (!row->range && !row->blocks) return whole_tensor(lowering, p, part, name);
+  if (!row->range && !row->whole) return whole_tensor(lowering, p, part, name);
   return ls_lower_parameter(lowering, p, part, name, storage,
                             ls_lower_placement(lowering, unit, part));
 }
@@ -378,8 +379,12 @@ static void make_cells(ls_lowering *lowering) {
   while (own < LS_CELL_COUNT &&
          lowering->sharded->graph->rewards[own - LS_CELL_REWARD_CHOSEN].index >= 0)
     own++;
-  const int numbers =
-      ls_optimizer_temporaries(&lowering->sharded->layout.optimizer, 0, LS_FROM_NUMBER);
+  int numbers = 0;
+  for (int update = 0; update < LS_UPDATE_COUNT; update++) {
+    const int made =
+        ls_optimizer_temporaries(&lowering->sharded->layout.optimizer, update, LS_FROM_NUMBER);
+    if (made > numbers) numbers = made;
+  }
   const int storage = ls_lower_storage(lowering, "cells", LS_POOL_CELL, LS_CATEGORY_INPUTS,
                                        (int64_t)(own + numbers) * LS_CELL_BYTES);
   for (int c = own; c < LS_CELL_COUNT; c++) lowering->program->cell[c] = -1;

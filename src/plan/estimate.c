@@ -47,7 +47,7 @@ static state_bytes state_of(const ls_layout *layout) {
   double moments = 0;
   for (int part = 0; part < LS_PART_COUNT; part++)
     if (ls_optimizer_keeps(&layout->optimizer, 0, (ls_state_part)part) &&
-        !ls_state_row_of((ls_state_part)part)->blocks && /* next to nothing */
+        !ls_state_row_of((ls_state_part)part)->whole && /* next to nothing */
         ls_state_row_of((ls_state_part)part)->category == LS_CATEGORY_MOMENTS)
       moments += (double)ls_dtype_bytes(ls_state_dtype(layout, (ls_state_part)part, LS_COMPUTE));
   return (state_bytes){weights, (double)ls_dtype_bytes(layout->grad_dtype),

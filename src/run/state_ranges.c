@@ -18,7 +18,7 @@ static share find_share(const ls_program *program, int rank, const ls_program_pa
   const int value = parameter->part[part];
   const ls_local own = ls_program_local(program, rank, value);
   if (own.valid[0] == 0) return (share){0};
-  if (ls_state_row_of(part)->blocks)
+  if (ls_state_row_of(part)->whole)
     return (share){.value = value,
                    .offset = own.offset,
                    .bytes = (int64_t)ls_dtype_bytes(program->values.items[value].dtype),

@@ -24,7 +24,7 @@ static ls_stored_layout moment_of(ls_arena *arena, const ls_program *program, in
   const ls_program_parameter *about = &program->parameters[parameter];
   const char *name = ls_arena_printf(arena, "%s%s", ls_state_row_of(part)->saved, about->name);
   const ls_state_size size = ls_state_size_of(part, about->ndim, about->dims);
-  const int ndim = ls_state_row_of(part)->blocks ? 1 : about->ndim;
+  const int ndim = ls_state_row_of(part)->whole ? 1 : about->ndim;
   ls_stored_layout made = {.name = name, .plain = name, .part = part, .ndim = ndim};
   made.dims[0] = size.rows;
   made.dims[1] = ndim > 1 ? size.columns : 0;

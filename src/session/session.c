@@ -62,7 +62,8 @@ _Static_assert((int)LS_RUN_SGD == (int)LS_OPTIMIZER_SGD &&
                    (int)LS_RUN_LION == (int)LS_OPTIMIZER_LION &&
                    (int)LS_RUN_ADAMW8BIT == (int)LS_OPTIMIZER_ADAMW8BIT &&
                    (int)LS_RUN_MUON == (int)LS_OPTIMIZER_MUON &&
-                   (int)LS_RUN_SCHEDULEFREE == (int)LS_OPTIMIZER_SCHEDULEFREE,
+                   (int)LS_RUN_SCHEDULEFREE == (int)LS_OPTIMIZER_SCHEDULEFREE &&
+                   (int)LS_RUN_ADAFACTOR == (int)LS_OPTIMIZER_ADAFACTOR,
                "optimizer.name lists the rows in order");
 
 _Static_assert((int)LS_RUN_CONTEXT_RING == (int)LS_CONTEXT_RING &&
@@ -121,6 +122,7 @@ static ls_layout make_layout(ls_run_file *run, const ls_device_facts *device) {
                     .momentum = momentum_of(run),
                     .warmup = warmup_of(run),
                     .matrix_scale = run->optimizer.adjust_lr == LS_RUN_ADJUST_RMS ? 0.2 : 0,
+                    .parameter_scale = run->optimizer.scale_parameter,
                     .clip = run->train.clip},
       .offload = {.optimizer = (ls_tier)run->offload.optimizer,
                   .optimizer_fraction = run->offload.optimizer_fraction,
@@ -279,6 +281,12 @@ static ls_status check_partners(const ls_session *session, ls_error *error) {
                    "%s: found %g with optimizer.name: %s, which has one rate; expected auto, or "
                    "optimizer.name: muon",
                    ls_run_file_where(run, "optimizer.muon_lr"), run->optimizer.muon_lr,
+                   ls_optimizer_row_of(&layout->optimizer)->name);
+  if (run->optimizer.scale_parameter && run->optimizer.name != LS_RUN_ADAFACTOR)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found true with optimizer.name: %s, whose rates do not depend on weights; "
+                   "expected false, or optimizer.name: adafactor",
+                   ls_run_file_where(run, "optimizer.scale_parameter"),
                    ls_optimizer_row_of(&layout->optimizer)->name);
   if (layout->offload.optimizer_fraction < 1 && !layout->offload.optimizer)
     return ls_fail(error, LS_INPUT,

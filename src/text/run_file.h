@@ -52,7 +52,8 @@ typedef enum ls_run_optimizer_name {
   LS_RUN_LION,
   LS_RUN_ADAMW8BIT,
   LS_RUN_MUON,
-  LS_RUN_SCHEDULEFREE
+  LS_RUN_SCHEDULEFREE,
+  LS_RUN_ADAFACTOR
 } ls_run_optimizer_name;
 typedef enum ls_run_adjust_lr { LS_RUN_ADJUST_ORIGINAL, LS_RUN_ADJUST_RMS } ls_run_adjust_lr;
 
@@ -287,6 +288,7 @@ typedef struct ls_run_optimizer {
   double momentum; /* below 0 auto */
   double muon_lr;  /* 0 auto */
   ls_run_adjust_lr adjust_lr;
+  bool scale_parameter;
   ls_run_groups groups; /* the first that matches holds */
   double layer_decay;
 } ls_run_optimizer;

@@ -278,7 +278,8 @@ const ls_run_key ls_run_keys[] = {
      .high = 1, .help = "and by any token; the rest stays as it is"},
 
     {"optimizer.name", LS_RUN_CHOICE, AT(optimizer.name), .default_text = "adamw",
-     .words = "adamw sgd lion adamw8bit muon schedulefree", .help = "how gradients become updates"},
+     .words = "adamw sgd lion adamw8bit muon schedulefree adafactor",
+     .help = "how gradients become updates"},
     {"optimizer.betas", LS_RUN_PAIR, AT(optimizer.betas), .default_text = "[0.9, 0.95]", .low = 0,
      .high = 1, .below_high = true,
      .help =
@@ -298,6 +299,9 @@ const ls_run_key ls_run_keys[] = {
     {"optimizer.adjust_lr", LS_RUN_CHOICE, AT(optimizer.adjust_lr), .default_text = "original",
      .words = "original match_rms_adamw",
      .help = "muon: rates by a matrix's shape, as torch's; match_rms_adamw: AdamW's rates hold"},
+    {"optimizer.scale_parameter", LS_RUN_BOOL, AT(optimizer.scale_parameter),
+     .default_text = "false",
+     .help = "adafactor: rates count times the root mean square of a parameter, at least 0.001"},
     {"optimizer.groups", LS_RUN_GROUPS, AT(optimizer.groups), .default_text = "[]",
      .items = "a list of groups such as [{match: '*.norm', weight_decay: 0, lr: 0.1x}]",
      .help = "[{match: NAME, weight_decay: 0, lr: 1e-4 or 0.1x}]; the first that matches holds"},

@@ -13,6 +13,7 @@ void LS_VECTOR(ls_fill_token)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_heads)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_loss)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_optimizer)(ls_kernel_table *table);
+void LS_VECTOR(ls_fill_adafactor)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_attention)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_attention_bwd)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_cached_attention)(ls_kernel_table *table);

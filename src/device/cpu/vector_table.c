@@ -11,6 +11,7 @@ static void fill(ls_kernel_table *table) {
   LS_VECTOR(ls_fill_heads)(table);
   LS_VECTOR(ls_fill_loss)(table);
   LS_VECTOR(ls_fill_optimizer)(table);
+  LS_VECTOR(ls_fill_adafactor)(table);
   LS_VECTOR(ls_fill_attention)(table);
   LS_VECTOR(ls_fill_attention_bwd)(table);
   LS_VECTOR(ls_fill_cached_attention)(table);
