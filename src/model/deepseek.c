@@ -41,9 +41,9 @@ static const char *const others[] = {"q_lora_rank",  "num_key_value_heads", "hea
                                      "qk_head_dim",  "hidden_act",          LS_DEEPSEEK_EXPERT_KEYS,
                                      LS_EXPERT_KEYS, LS_ROPE_KEYS,          NULL};
 
-/* Of losses and layers that transformers has not. */
-static const char *const unused[] = {"aux_loss_alpha",           "seq_aux",        "ep_size",
-                                     "num_nextn_predict_layers", "num_mtp_layers", NULL};
+/* Of losses that transformers has not. */
+static const char *const unused[] = {"aux_loss_alpha",   "seq_aux",        "ep_size",
+                                     LS_NEXT_LAYERS_KEY, "num_mtp_layers", NULL};
 
 static bool is_null(const ls_json_object *json, const char *key) {
   const json_t *value = json_object_get(json->json, key);

@@ -284,7 +284,9 @@ typedef struct ls_expert_fallbacks {
 
 /* DeepSeek's keys of experts: n_routed_experts (null: none), num_experts_per_tok,
  * moe_intermediate_size, n_shared_experts, first_k_dense_replace, moe_layer_freq, scoring_func,
- * topk_method, n_group, topk_group, norm_topk_prob, routed_scaling_factor. */
+ * topk_method, n_group, topk_group, norm_topk_prob, routed_scaling_factor; and how many layers
+ * for further tokens its files have, which transformers leaves out, too. */
+#define LS_NEXT_LAYERS_KEY "num_nextn_predict_layers"
 #define LS_DEEPSEEK_EXPERT_KEYS                                                            \
   "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "n_shared_experts",  \
       "first_k_dense_replace", "moe_layer_freq", "scoring_func", "topk_method", "n_group", \

@@ -20,8 +20,7 @@ static const char *const others[] = {
     "num_key_value_heads",   "head_dim",     "hidden_act", "use_qk_norm",
     LS_DEEPSEEK_EXPERT_KEYS, LS_EXPERT_KEYS, LS_ROPE_KEYS, NULL};
 
-/* Of layers that predict several tokens, which transformers leaves out. */
-static const char *const unused[] = {"num_nextn_predict_layers", NULL};
+static const char *const unused[] = {LS_NEXT_LAYERS_KEY, NULL};
 
 static ls_status read_glm4_moe(ls_arena *arena, const ls_json_object *json, ls_model_config *config,
                                ls_error *error) {

@@ -168,6 +168,7 @@ typedef struct ls_model_config {
   LS_MODEL_NUMBERS(LS_MODEL_FIELD)
 #undef LS_MODEL_FIELD
   int64_t stored_layers;      /* that its files have, its own first; 0: its own */
+  int64_t next_layers;        /* behind those in its files, for further tokens: not of this model */
   const uint8_t *layer_kinds; /* by layer; NULL: every layer has the window, if there is one */
   const double *rope_short, *rope_long; /* longrope: by pair of columns */
   const char *const *class_names;       /* [classes]; NULL: there are none */

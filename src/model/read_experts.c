@@ -23,6 +23,15 @@ ls_status ls_read_experts(const ls_json_object *json, ls_model_config *config, d
   return LS_OK;
 }
 
+static ls_status read_next_layers(const ls_json_object *json, ls_model_config *config,
+                                  ls_error *error) {
+  enum { MOST = 64 };
+  LS_TRY(ls_json_int_or(json, LS_NEXT_LAYERS_KEY, 0, &config->next_layers, error));
+  if (config->next_layers >= 0 && config->next_layers <= MOST) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s: %s: found %lld; expected 0 to %d", json->where,
+                 LS_NEXT_LAYERS_KEY, (long long)config->next_layers, MOST);
+}
+
 /* No list where every layer has experts. */
 static void keep_dense(uint8_t *kinds, ls_model_config *config) {
   bool any = false;
@@ -96,6 +105,7 @@ ls_status ls_read_deepseek_experts(ls_arena *arena, const ls_json_object *json,
                                    ls_error *error) {
   int64_t every, dense, shared = fallbacks->shared;
   const json_t *routed = json_object_get(json->json, "n_routed_experts");
+  LS_TRY(read_next_layers(json, config, error));
   if (routed && json_is_null(routed)) return LS_OK;
   LS_TRY(ls_json_int_or(json, "first_k_dense_replace", fallbacks->dense, &dense, error));
   if (dense >= config->layers) return LS_OK;

@@ -1,5 +1,6 @@
 #include "store/weights.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "store/quantised.h"
@@ -241,8 +242,23 @@ static bool is_planned(const ls_weight_plan *plan, const char *name) {
   return false;
 }
 
+/* A layer behind the model's own, for further tokens ("layers.61.eh_proj.weight"). */
+static bool is_of_next_layer(const ls_weight_plan *plan, const ls_model_config *config,
+                             const char *name) {
+  static const char layers[] = "layers.";
+  const int64_t own =
+      config->stored_layers > config->layers ? config->stored_layers : config->layers;
+  const size_t prefix = strlen(plan->prefix);
+  if (strncmp(name, plan->prefix, prefix) != 0) return false;
+  name += prefix;
+  if (strncmp(name, layers, sizeof layers - 1) != 0) return false;
+  char *end;
+  const long long number = strtoll(name + sizeof layers - 1, &end, 10);
+  return *end == '.' && number >= own && number < own + config->next_layers;
+}
+
 /* Every tensor of the file is a parameter's, a known buffer, a head that is tied, or of a layer
- * that is left out. */
+ * that is left out or for further tokens. */
 static ls_status check_others(const name_search *search, const ls_model_config *config,
                               const ls_weights *weights, ls_error *error) {
   ls_weight_plan stored;
@@ -254,7 +270,8 @@ static ls_status check_others(const name_search *search, const ls_model_config *
     const ls_stored_tensor *tensor = ls_safetensors_at(search->file, i);
     if (strncmp(tensor->name, search->prefix, prefix) != 0 || is_used(weights, tensor)) continue;
     const char *name = tensor->name + prefix;
-    if (ls_weight_ignored(plan, name) || is_other_head(plan, name) || is_planned(&stored, name))
+    if (ls_weight_ignored(plan, name) || is_other_head(plan, name) || is_planned(&stored, name) ||
+        is_of_next_layer(plan, config, name))
       continue;
     if (search->kind == LS_WEIGHTS_BASE && is_kept_apart(plan, name)) continue;
     const bool has_head = search->kind != LS_WEIGHTS_ADAPTERS && plan->tied_head;

@@ -569,6 +569,27 @@ static void known_buffers_and_equal_heads_are_fine(void **state) {
   }
 }
 
+/* DeepSeek-V3's and GLM-4.5's files have layers that predict further tokens. */
+static void layers_for_further_tokens_are_left_out(void **state) {
+  (void)state;
+  static const float zeros[64];
+  made model = make_family("deepseek-v3");
+  ls_weights *weights = NULL;
+  ls_error error;
+  char names[2][64];
+  for (int l = 0; l < 2; l++)
+    snprintf(names[l], sizeof names[l], "model.layers.%d.eh_proj.weight",
+             (int)model.config.layers + l);
+  const extra first = {names[0], LS_F32, 1, {8}, zeros}, second = {names[1], LS_F32, 1, {8}, zeros};
+  model.config.next_layers = 1;
+  assert_int_equal(open_made(&model, &(writing){.with = &first}, &weights, &error), LS_OK);
+  ls_weights_close(&weights);
+  assert_int_equal(open_made(&model, &(writing){.with = &second}, &weights, &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "eh_proj.weight is no tensor"));
+  model.config.next_layers = 0;
+  assert_int_equal(open_made(&model, &(writing){.with = &first}, &weights, &error), LS_INPUT);
+}
+
 static void other_files_are_refused(void **state) {
   (void)state;
   static const float zeros[512];
@@ -613,6 +634,7 @@ int main(void) {
       cmocka_unit_test(every_form_of_a_family_loads),
       cmocka_unit_test(heads_in_turns_are_as_in_transformers),
       cmocka_unit_test(known_buffers_and_equal_heads_are_fine),
+      cmocka_unit_test(layers_for_further_tokens_are_left_out),
       cmocka_unit_test(other_files_are_refused),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -58,10 +58,20 @@ static void advise_vocabulary(const ls_session *session, const ls_tokenizer *tok
           tokenizer == ls_tokenizer_bytes() ? "; data.tokenizer=FOLDER names a tokenizer" : "");
 }
 
+static void advise_next_layers(const ls_session *session) {
+  const int64_t count = session->config.next_layers;
+  if (count > 0 && session->weights)
+    ls_warn("%s: %" PRId64
+            " layers for further tokens (num_nextn_predict_layers), if its files have them, are "
+            "neither trained nor saved",
+            session->weights, count);
+}
+
 void ls_session_advise(const ls_session *session, const ls_tokenizer *tokenizer) {
   advise_warmup(session->run);
   advise_tokenizer(session, tokenizer);
   advise_vocabulary(session, tokenizer);
+  advise_next_layers(session);
 }
 
 void ls_advise_learning_rate(const ls_run_file *before, const ls_run_file *now, int64_t step) {
