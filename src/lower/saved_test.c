@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "base/file.h"
 #include "base/random.h"
 #include "cost/cost.h"
 #include "ir/saved.h"
@@ -95,6 +96,33 @@ static void test_round_trip(void **state) {
       free(after);
       ls_arena_destroy(&arena);
     }
+}
+
+/* Seeds of another version would be refused at their first line: the fuzzer would learn nothing of
+ * what is behind it. LS_GOLDEN=write makes them anew. */
+static void the_fuzzers_seeds_are_of_this_form(void **state) {
+  (void)state;
+  const char *write = getenv("LS_GOLDEN");
+  for (int shape = 0; shape < LS_TEST_SHAPES; shape++) {
+    ls_arena *arena = ls_arena_create();
+    ls_error error = {0};
+    const char *path = ls_arena_printf(arena, "tests/corpus/program/s%d", shape + 1);
+    if (write && strcmp(write, "write") == 0) {
+      const char *made = ls_program_text(
+          arena, compile(arena, shape, shape == 1 ? LS_PROGRAM_FORWARD : LS_PROGRAM_STEP));
+      FILE *file = fopen(path, "w");
+      assert_non_null(file);
+      fputs(made, file);
+      assert_int_equal(fclose(file), 0);
+    }
+    char *text;
+    size_t bytes;
+    ls_program *loaded;
+    assert_int_equal(ls_file_read(arena, path, &text, &bytes, &error), LS_OK);
+    if (ls_program_parse(arena, path, text, bytes, &loaded, &error) != LS_OK)
+      fail_msg("%s; LS_GOLDEN=write makes seeds anew", error.text);
+    ls_arena_destroy(&arena);
+  }
 }
 
 static void refuse(const char *from, const char *to, const char *expected) {
@@ -264,6 +292,7 @@ static void test_names_of_parts_are_checked(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trip),
+                                     cmocka_unit_test(the_fuzzers_seeds_are_of_this_form),
                                      cmocka_unit_test(test_damage_is_named),
                                      cmocka_unit_test(test_settings_of_ops_are_checked),
                                      cmocka_unit_test(test_names_of_parts_are_checked),
