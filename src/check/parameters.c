@@ -313,6 +313,7 @@ void ls_proof_begin(ls_stage *stage) {
   const ls_program *program = stage->program;
   stage->contents =
       LS_NEW_ARRAY(stage->proof->arena, ls_contents, program->live_intervals.count + 1);
+  stage->in_one_memory = LS_NEW_ARRAY(stage->proof->arena, bool, program->instructions.count + 1);
   stage->made =
       LS_NEW_ARRAY(stage->proof->arena, const ls_placement *, program->instructions.count + 1);
   stage->bindings = LS_NEW_ARRAY(stage->proof->arena, ls_binding, program->buffer_groups.count + 1);

@@ -205,6 +205,7 @@ typedef struct ls_stage {
   ls_contents *contents; /* by live interval */
   ls_binding
       *bindings; /* by buffer group, of the last action that was looked at; it is at the end */
+  bool *in_one_memory;       /* by instruction: its operands were found to lie so */
   const ls_placement **made; /* by instruction: where its outputs lie; NULL: not proved yet */
   int *gradient_of;          /* by value: the parameter whose raw gradient it is; -1; LS_SEVERAL */
   LS_LIST(ls_open_transfer) open; /* the oldest first */
