@@ -165,12 +165,15 @@ char *ls_arena_strdup(ls_arena *arena, const char *text) {
 }
 
 char *ls_arena_printf(ls_arena *arena, const char *format, ...) {
+  enum { USUAL = 256 };
+  char usual[USUAL];
   va_list arguments;
   va_start(arguments, format);
-  int length = vsnprintf(NULL, 0, format, arguments);
+  const int length = vsnprintf(usual, sizeof usual, format, arguments);
   va_end(arguments);
   LS_ASSERT(length >= 0);
   char *text = ls_arena_alloc(arena, (size_t)length + 1);
+  if (length < USUAL) return memcpy(text, usual, (size_t)length + 1);
   va_start(arguments, format);
   vsnprintf(text, (size_t)length + 1, format, arguments);
   va_end(arguments);

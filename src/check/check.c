@@ -50,7 +50,9 @@ static ls_status run_one(ls_stage *stage, bool *blocked, ls_error *error) {
     return ls_proof_fail(stage, error, "runs on some ranks only: expected all");
   if (instruction->collective == LS_MOVE) return ls_run_move(stage, error);
   ls_note_beside(stage);
-  LS_TRY(ls_check_tiers(stage, error));
+  bool *known = &stage->in_one_memory[instruction - stage->program->instructions.items];
+  if (!*known) LS_TRY(ls_check_tiers(stage, error));
+  *known = true;
   if (is_op && instruction->phase != LS_WHOLE)
     return ls_proof_fail(stage, error, "is a part of an op: expected all of it");
   if (is_op) return ls_run_op(stage, error);

@@ -209,10 +209,38 @@ static ls_status write_state(ls_stage *stage, const operands *all, ls_error *err
   return LS_OK;
 }
 
+static bool reads_cells(const ls_stage *stage, const ls_instruction *instruction) {
+  bool any = false;
+  for (int i = 0; i < instruction->inputs; i++)
+    any |= ls_program_buffer_group(stage->program, instruction->in[i])->pool == LS_POOL_CELL;
+  return any;
+}
+
+/* Where outputs lie follows from where inputs do, and these lie as they are declared: the next time
+ * an instruction runs it is `known`. Of cells nothing is declared. */
+static ls_status place_outputs(ls_stage *stage, const operands *all, const ls_placement **known,
+                               ls_placement *out, ls_error *error) {
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  const size_t count = (size_t)instruction->outputs;
+  if (*known) {
+    memcpy(out, *known, sizeof *out * count);
+    return LS_OK;
+  }
+  LS_TRY(ls_derive_placements(stage, all->read, out, error));
+  for (int o = 0; o < instruction->outputs; o++)
+    LS_TRY(ls_check_declared(stage, instruction->out[o], &out[o], error));
+  if (reads_cells(stage, instruction)) return LS_OK;
+  ls_placement *made = LS_NEW_ARRAY(stage->proof->arena, ls_placement, count);
+  memcpy(made, out, sizeof *out * count);
+  *known = made;
+  return LS_OK;
+}
+
 static ls_status general_op(ls_stage *stage, ls_error *error) {
   const ls_instruction *instruction = ls_proof_instruction(stage);
+  const ls_placement **known = &stage->made[instruction - stage->program->instructions.items];
   operands all;
-  LS_TRY(check_shapes(stage, error));
+  if (!*known) LS_TRY(check_shapes(stage, error));
   LS_TRY(find_operands(stage, &all, error));
   LS_TRY(check_places(stage, &all, error));
   int microbatch;
@@ -224,11 +252,10 @@ static ls_status general_op(ls_stage *stage, ls_error *error) {
   ls_content out[LS_MAX_OUTPUTS];
   LS_TRY(compute(stage, &all, microbatch, out, error));
   ls_placement placements[LS_MAX_OUTPUTS];
-  LS_TRY(ls_derive_placements(stage, all.read, placements, error));
+  LS_TRY(place_outputs(stage, &all, known, placements, error));
   for (int o = 0; o < instruction->outputs; o++) {
     out[o].placement = placements[o];
     LS_TRY(ls_rows_of_output(stage, o, rows, &out[o], error));
-    LS_TRY(ls_check_declared(stage, instruction->out[o], &placements[o], error));
     LS_TRY(ls_expected_check_form(stage, instruction->out[o], &out[o], error));
     LS_TRY(ls_memory_put(stage, o, &all.out[o], &out[o], error));
   }

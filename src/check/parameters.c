@@ -313,6 +313,9 @@ void ls_proof_begin(ls_stage *stage) {
   const ls_program *program = stage->program;
   stage->contents =
       LS_NEW_ARRAY(stage->proof->arena, ls_contents, program->live_intervals.count + 1);
+  stage->in_one_memory = LS_NEW_ARRAY(stage->proof->arena, bool, program->instructions.count + 1);
+  stage->made =
+      LS_NEW_ARRAY(stage->proof->arena, const ls_placement *, program->instructions.count + 1);
   stage->bindings = LS_NEW_ARRAY(stage->proof->arena, ls_binding, program->buffer_groups.count + 1);
   for (int f = 0; f <= program->buffer_groups.count; f++) stage->bindings[f].action = -1;
   begin_inputs(stage);

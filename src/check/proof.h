@@ -204,8 +204,10 @@ typedef struct ls_stage {
   ls_regions *regions;   /* by storage */
   ls_contents *contents; /* by live interval */
   ls_binding
-      *bindings;    /* by buffer group, of the last action that was looked at; it is at the end */
-  int *gradient_of; /* by value: the parameter whose raw gradient it is; -1; LS_SEVERAL */
+      *bindings; /* by buffer group, of the last action that was looked at; it is at the end */
+  bool *in_one_memory;       /* by instruction: its operands were found to lie so */
+  const ls_placement **made; /* by instruction: where its outputs lie; NULL: not proved yet */
+  int *gradient_of;          /* by value: the parameter whose raw gradient it is; -1; LS_SEVERAL */
   LS_LIST(ls_open_transfer) open; /* the oldest first */
   ls_message_queue *queues;       /* [2 * stages]; of one queue for all the first */
   bool *outlives;                 /* by live interval: lives through the next step's prologue */

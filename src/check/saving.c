@@ -6,12 +6,22 @@
 
 #include "check/proof.h"
 
+/* What ls_proof_walks is told of a piece and its tensor, as numbers: of those alike once is enough.
+ */
+enum { WALK_NUMBERS = 10 };
+typedef struct walked {
+  int64_t numbers[WALK_NUMBERS];
+} walked;
+
 typedef struct saving {
   ls_arena *arena;
   const ls_program *program; /* of the stage at hand */
   int first_rank, ranks;     /* of the stage */
   const ls_state_lists *lists;
   ls_stored_walk *walk;
+  LS_LIST(walked) walked; /* pieces that lie where they should */
+  int *walked_by_hash;    /* 1 + the place in `walked`; 0: none */
+  uint64_t walked_most;   /* a power of two above the pieces there are */
   ls_saving_report report;
 } saving;
 
@@ -341,6 +351,38 @@ static ls_status check_stage(saving *self, ls_error *error) {
   return LS_OK;
 }
 
+static void open_walked(saving *self, const ls_stored_layout *tensors, int count) {
+  uint64_t pieces = 0;
+  for (int t = 0; t < count; t++) pieces += (uint64_t)tensors[t].pieces.count;
+  for (self->walked_most = 1; self->walked_most <= 2 * pieces;) self->walked_most *= 2;
+  self->walked_by_hash = LS_NEW_ARRAY(self->arena, int, (int64_t)self->walked_most);
+}
+
+static int *find_walked(const saving *self, const walked *asked) {
+  uint64_t hash = 0;
+  for (int n = 0; n < WALK_NUMBERS; n++) {
+    hash = (hash ^ (uint64_t)asked->numbers[n]) * 0x9e3779b97f4a7c15u;
+    hash ^= hash >> 32;
+  }
+  uint64_t at = hash & (self->walked_most - 1);
+  while (self->walked_by_hash[at] &&
+         memcmp(&self->walked.items[self->walked_by_hash[at] - 1], asked, sizeof *asked) != 0)
+    at = (at + 1) & (self->walked_most - 1);
+  return &self->walked_by_hash[at];
+}
+
+static bool walks(saving *self, const ls_stored_layout *tensor, const ls_weight_piece *piece) {
+  const walked asked = {{tensor->ndim, tensor->dims[0], tensor->dims[1], tensor->stack,
+                         tensor->transposed, piece->first, piece->offset, piece->rows, piece->block,
+                         piece->period}};
+  int *known = find_walked(self, &asked);
+  if (*known) return true;
+  if (!ls_proof_walks(tensor, piece, self->walk)) return false;
+  *LS_APPEND(self->arena, &self->walked) = asked;
+  *known = self->walked.count;
+  return true;
+}
+
 /* A stored tensor is its pieces' rows, block by block, each of its own rows once. */
 static ls_status check_tensor(saving *self, const ls_stored_layout *tensor, box_list *blocks,
                               ls_error *error) {
@@ -373,7 +415,7 @@ static ls_status check_tensor(saving *self, const ls_stored_layout *tensor, box_
                    "%s: is not made of its parameters' rows, each once: expected all of them",
                    tensor->name);
   for (int i = 0; i < tensor->pieces.count; i++)
-    if (!ls_proof_walks(tensor, &tensor->pieces.items[i], self->walk))
+    if (!walks(self, tensor, &tensor->pieces.items[i]))
       return ls_fail(error, LS_REFUTED, "%s: %s is read or written elsewhere than where it lies",
                      tensor->name, program->parameters[tensor->pieces.items[i].parameter].name);
   return LS_OK;
@@ -400,6 +442,7 @@ static ls_status check_tensors(saving *self, const ls_program *const *stages, in
   int *times = LS_NEW_ARRAY(self->arena, int, (int64_t)parameters *LS_PART_COUNT);
   int64_t *rows = LS_NEW_ARRAY(self->arena, int64_t, (int64_t)parameters * LS_PART_COUNT);
   box_list blocks = {0};
+  open_walked(self, tensors, tensor_count);
   for (int t = 0; t < tensor_count; t++) {
     LS_TRY(check_tensor(self, &tensors[t], &blocks, error));
     for (int i = 0; i < tensors[t].pieces.count; i++) {

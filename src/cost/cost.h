@@ -60,6 +60,14 @@ int ls_instruction_operands(const ls_program *program, int rank, const ls_instru
 ls_work ls_instruction_work(const ls_program *program, int rank, const ls_instruction *instruction,
                             bool first);
 
+/* An earlier body whose instructions may be this one's again, as those of the layer before are; -1:
+ * none is found. Of an op of the one and that at its place in the other: whether both cost the same
+ * on every rank, since they are the same op on operands of the same sizes, which are cut, written
+ * and kept alike. Of ranges of a unit's buffer it is not known. */
+int ls_body_like(const ls_program *program, int body);
+bool ls_instructions_alike(const ls_program *program, const ls_instruction *a,
+                           const ls_instruction *b);
+
 /* How long an action takes on paper: a pass over a segment 1, forward and backward together 3, what
  * else there is an eighth. */
 double ls_action_units(ls_action_kind kind);

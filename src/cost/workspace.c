@@ -27,11 +27,18 @@ static size_t workspace_of(const ls_device_facts *facts, const ls_program *progr
 
 int64_t ls_program_workspace(const ls_device_facts *facts, const ls_program *program, int rank) {
   size_t most = 0;
-  for (int i = 0; i < program->instructions.count; i++) {
-    const ls_instruction *each = &program->instructions.items[i];
-    if (each->collective != LS_COLLECTIVE_NONE) continue;
-    const size_t bytes = workspace_of(facts, program, rank, each);
-    if (bytes > most) most = bytes;
+  const ls_instruction *all = program->instructions.items;
+  for (int b = 0; b < program->bodies.count; b++) {
+    const ls_body *body = &program->bodies.items[b];
+    const int like = ls_body_like(program, b);
+    const ls_instruction *before = like < 0 ? NULL : &all[program->bodies.items[like].first];
+    for (int i = 0; i < body->count; i++) {
+      const ls_instruction *each = &all[body->first + i];
+      if (each->collective != LS_COLLECTIVE_NONE) continue;
+      if (before && ls_instructions_alike(program, each, &before[i])) continue;
+      const size_t bytes = workspace_of(facts, program, rank, each);
+      if (bytes > most) most = bytes;
+    }
   }
   return (int64_t)most;
 }

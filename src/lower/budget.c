@@ -71,7 +71,8 @@ typedef struct chooser {
   /* By segment and row of the menu: what a microbatch keeps, what is made again, the work. */
   double (*bytes)[MENU], (*again)[MENU], (*work)[MENU];
   stage_plan *stages;
-  int *rows; /* by segment: row of the menu that is tried */
+  int *rows;     /* by segment: row of the menu that is tried */
+  int *compiled; /* by segment: row that its stage was last compiled with; -1: none */
   const ls_budget *budget;
 } chooser;
 
@@ -330,6 +331,8 @@ static ls_status prepare(chooser *c, const ls_layout *layout, ls_error *error) {
   for (int o = 0; o < MENU; o++) measure_choice(c, o);
   c->stages = LS_NEW_ARRAY(c->arena, stage_plan, layout->pp);
   c->rows = LS_NEW_ARRAY(c->arena, int, segments + 1);
+  c->compiled = LS_NEW_ARRAY(c->arena, int, segments + 1);
+  for (size_t i = 0; i < segments; i++) c->compiled[i] = -1;
   for (int s = 0; s < layout->pp; s++) begin_stage(c, s);
   return LS_OK;
 }
@@ -343,17 +346,37 @@ static void set_ops(const chooser *c, ls_layout *layout, const int *rows, ls_are
   layout->recompute_of_count = segments;
 }
 
+/* Stages whose program the rows that are tried change; how many. */
+static int find_changed(chooser *c, int stages, bool *changed) {
+  int count = 0;
+  for (int s = 0; s < stages; s++) {
+    const stage_plan *plan = &c->stages[s];
+    changed[s] = plan->least == INT64_MAX; /* never compiled */
+    for (int l = 0; l < plan->layers.count; l++) {
+      const int segment = plan->layers.items[l];
+      changed[s] |= c->rows[segment] != c->compiled[segment];
+      c->compiled[segment] = c->rows[segment];
+    }
+    count += changed[s];
+  }
+  return count;
+}
+
 /* Compiles the rows that are tried and notes the bytes of each stage; with `measure`, what they
  * need beside. */
 static ls_status compile(chooser *c, const ls_layout *layout, int64_t *needed, bool measure,
                          ls_error *error) {
+  bool *changed = LS_NEW_ARRAY(c->arena, bool, layout->pp);
+  if (!find_changed(c, layout->pp, changed)) return LS_OK;
   ls_layout tried = *layout;
   set_ops(c, &tried, c->rows, c->arena);
   ls_graph graph = *c->graph; /* whose programs go with the arena they are in */
   graph.arena = ls_arena_create();
   ls_program **stages = LS_NEW_ARRAY(graph.arena, ls_program *, layout->pp);
-  const ls_status status = ls_program_compile(&graph, &tried, LS_PROGRAM_STEP, stages, error);
+  const ls_status status =
+      ls_program_compile_some(&graph, &tried, LS_PROGRAM_STEP, changed, stages, error);
   for (int s = 0; s < layout->pp && status == LS_OK; s++) {
+    if (!changed[s]) continue;
     needed[s] = ls_program_bytes(stages[s]) + (c->budget->beside ? c->budget->beside[s] : 0);
     if (needed[s] < c->stages[s].least) c->stages[s].least = needed[s];
     if (measure) measure_rest(c, &c->stages[s], stages[s]);

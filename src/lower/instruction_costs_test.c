@@ -176,13 +176,55 @@ static void of_a_table_the_rows_of_the_tokens_count(void **state) {
               2 * tokens * (4 + row) + VOCABULARY * row + 2 * tokens * row);
 }
 
+static void assert_same_cost(const ls_program *program, int a, int b) {
+  const ls_instruction *all = program->instructions.items;
+  for (int rank = 0; rank < ls_mesh_ranks(&program->mesh); rank++)
+    for (int first = 0; first < 2; first++) {
+      if (ls_mesh_stage(&program->mesh, rank) != program->stage) continue;
+      const ls_work one = ls_instruction_work(program, rank, &all[a], first);
+      const ls_work other = ls_instruction_work(program, rank, &all[b], first);
+      if (one.flops != other.flops || one.bytes != other.bytes)
+        fail_msg("instructions %d and %d (%s) are alike, and cost %g and %g flops, %g and %g bytes",
+                 a, b, ls_op_name(all[a].kind), one.flops, other.flops, one.bytes, other.bytes);
+    }
+}
+
+static bool is_op(const ls_program *program, int index) {
+  return program->instructions.items[index].collective == LS_COLLECTIVE_NONE;
+}
+
+/* Of any two instructions; and most products of a layer are those of a body before. */
+static void what_is_alike_costs_the_same(void **state) {
+  (void)state;
+  const ls_layout layouts[] = {layout_of(1, 2, 1, 3, 2), layout_of(1, 1, 8, 0, 2)};
+  for (size_t l = 0; l < sizeof layouts / sizeof *layouts; l++) {
+    const ls_program *program = compile(&layouts[l])[0];
+    const ls_instruction *all = program->instructions.items;
+    for (int a = 0; a < program->instructions.count; a++)
+      for (int b = 0; b < a; b++)
+        if (is_op(program, a) && ls_instructions_alike(program, &all[a], &all[b]))
+          assert_same_cost(program, a, b);
+    int products = 0, alike = 0;
+    for (int body = 0; body < program->bodies.count; body++) {
+      const ls_body *of = &program->bodies.items[body];
+      const int like = ls_body_like(program, body);
+      for (int i = 0; i < of->count; i++) {
+        if (!is_op(program, of->first + i) || all[of->first + i].kind != LS_OP_LINEAR) continue;
+        products++;
+        alike += like >= 0 && ls_instructions_alike(program, &all[of->first + i],
+                                                    &all[program->bodies.items[like].first + i]);
+      }
+    }
+    if (2 * alike < products) fail_msg("%d of %d products are as before", alike, products);
+  }
+}
+
 int main(void) {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
-      CASE(a_walk_visits_what_is_executed),
-      CASE(all_ranks_do_the_flops_of_the_model),
-      CASE(an_update_moves_28_bytes_a_parameter),
-      CASE(of_a_table_the_rows_of_the_tokens_count),
+      CASE(a_walk_visits_what_is_executed),       CASE(all_ranks_do_the_flops_of_the_model),
+      CASE(an_update_moves_28_bytes_a_parameter), CASE(of_a_table_the_rows_of_the_tokens_count),
+      CASE(what_is_alike_costs_the_same),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -144,8 +144,10 @@ ls_status ls_pipeline_kind_find(const char *name, const ls_pipeline_kind **kind,
   size_t length = 0;
   for (int i = 0; i < ls_pipeline_kind_count; i++) {
     *kind = &ls_pipeline_kinds[i];
-    names[i] = (*kind)->name;
-    if (!strcmp(name, names[i])) return LS_OK;
+    if (!strcmp(name, (*kind)->name)) return LS_OK;
+  }
+  for (int i = 0; i < ls_pipeline_kind_count; i++) {
+    names[i] = ls_pipeline_kinds[i].name;
     length +=
         (size_t)snprintf(list + length, sizeof list - length, "%s%s", i ? ", " : "", names[i]);
     LS_ASSERT(length < sizeof list);

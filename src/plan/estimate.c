@@ -23,11 +23,14 @@ typedef struct class_cost {
   double beside;                  /* workspace of kernels */
 } class_cost;
 
+enum { CLASSES_AT_HAND = 1021 };
+
 typedef struct estimate {
   ls_arena *arena;
   const ls_plan_problem *problem;
   LS_LIST(class_cost) classes;
-  ls_plan_sizes layer, rest; /* of one layer, and of all that is in none */
+  int at_hand[CLASSES_AT_HAND]; /* 1 + the last class of these numbers; 0: none yet */
+  ls_plan_sizes layer, rest;    /* of one layer, and of all that is in none */
 } estimate;
 
 /* Of a unit: squares of its gradient, their sum, the update itself and its copy for use. */
@@ -109,19 +112,41 @@ static bool splits(const ls_layout *layout) {
          kind->backward == LS_BACKWARD_SPLIT;
 }
 
+static bool is_of_class(const class_cost *class, const ls_plan_candidate *candidate) {
+  const ls_layout *layout = &candidate->layout;
+  return class->tp == layout->tp && class->cp == layout->cp && class->ep == layout->ep &&
+         class->turns == ls_layout_turns(layout) &&
+         class->head_ranks == ls_layout_head_ranks(layout) &&
+         class->micro_batch == candidate->micro_batch &&
+         class->sequence_parallel == layout->sequence_parallel && class->splits == splits(layout) &&
+         ls_op_set_equal(&class->recompute, &layout->recompute);
+}
+
+/* Where the class of a candidate is at hand, unless another with this number was since. */
+static int *hand_of(estimate *of, const ls_plan_candidate *candidate) {
+  const ls_layout *layout = &candidate->layout;
+  unsigned again = 0;
+  for (int k = 0; k < LS_OP_COUNT; k++) again += layout->recompute.has[k];
+  const unsigned numbers[] = {(unsigned)layout->tp,      (unsigned)layout->cp,
+                              (unsigned)layout->ep,      (unsigned)candidate->micro_batch,
+                              layout->sequence_parallel, again};
+  unsigned hash = splits(layout);
+  for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++) hash = hash * 31 + numbers[n];
+  return &of->at_hand[hash * 0x9e3779b1u % CLASSES_AT_HAND];
+}
+
 /* The class of a candidate, costed or not. */
 static class_cost *find_class(estimate *of, const ls_plan_candidate *candidate) {
+  int *hand = hand_of(of, candidate);
   const ls_layout *layout = &candidate->layout;
-  for (int c = of->classes.count - 1; c >= 0; c--) { /* like ones come together */
-    class_cost *each = &of->classes.items[c];
-    if (each->tp == layout->tp && each->cp == layout->cp && each->ep == layout->ep &&
-        each->turns == ls_layout_turns(layout) &&
-        each->head_ranks == ls_layout_head_ranks(layout) &&
-        each->micro_batch == candidate->micro_batch &&
-        each->sequence_parallel == layout->sequence_parallel && each->splits == splits(layout) &&
-        ls_op_set_equal(&each->recompute, &layout->recompute))
-      return each;
-  }
+  if (*hand && is_of_class(&of->classes.items[*hand - 1], candidate))
+    return &of->classes.items[*hand - 1];
+  for (int c = of->classes.count - 1; c >= 0; c--) /* like ones come together */
+    if (is_of_class(&of->classes.items[c], candidate)) {
+      *hand = c + 1;
+      return &of->classes.items[c];
+    }
+  *hand = of->classes.count + 1;
   class_cost *made = LS_APPEND(of->arena, &of->classes);
   *made = (class_cost){.tp = layout->tp,
                        .cp = layout->cp,

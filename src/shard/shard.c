@@ -13,14 +13,25 @@ typedef struct cached_conversion {
   int from, to; /* values */
 } cached_conversion;
 
+typedef LS_LIST(cached_conversion) conversions;
+
+/* What was chosen for a node, and of what. */
+typedef struct asked {
+  char choice[LS_MAX_AXES];
+  int home[LS_MAX_INPUTS];
+  int converted; /* conversions that its body had before it */
+  bool adds;     /* a gradient of it had been made before, by a node of another use */
+} asked;
+
 typedef struct sharder {
   ls_sharded *out;
   const ls_graph *graph;
   bool cuts_stream;                 /* sequence parallelism */
   int *home;                        /* by tensor: its value as made; -1: not made yet */
-  LS_LIST(cached_conversion) cache; /* of the body being laid */
-  int segment;
+  conversions cache, cache_before;  /* of the body being laid, and of the one before it */
+  int first, first_before, segment; /* nodes that these begin with */
   bool backward;
+  asked *asked; /* by node */
 } sharder;
 
 typedef struct node_context {
@@ -378,6 +389,82 @@ static ls_status choose_all(const sharder *s, node_context *context, ls_error *e
   return LS_OK;
 }
 
+/* Whether what is looked at of a tensor is the same of another. */
+static bool tensors_alike(const sharder *s, ls_tensor_id one, ls_tensor_id other) {
+  const ls_tensor *a = ls_graph_tensor(s->graph, one), *b = ls_graph_tensor(s->graph, other);
+  const ls_parameter_record *parameters = s->graph->parameters.items;
+  return a->role == b->role && a->stream == b->stream && a->precision == b->precision &&
+         a->ndim == b->ndim && memcmp(a->dims, b->dims, sizeof a->dims) == 0 &&
+         is_weights(s, a) == is_weights(s, b) &&
+         (a->role != LS_ROLE_GRADIENT ||
+          parameters[a->parameter].about.sharding == parameters[b->parameter].about.sharding);
+}
+
+static bool places_alike(const sharder *s, int a, int b) {
+  const ls_shard_value *values = s->out->values.items;
+  return memcmp(&values[a].placement, &values[b].placement, sizeof(ls_placement)) == 0;
+}
+
+/* The next conversion of a value from the i-th of `count` on. */
+static int next_of(const conversions *all, int i, int count, int value) {
+  while (i < count && all->items[i].from != value) i++;
+  return i;
+}
+
+/* Whether a value of this body lies as one of the body before, and was converted as that had been.
+ */
+static bool values_alike(const sharder *s, int value, int before, int converted) {
+  if (value < 0 || before < 0 || !places_alike(s, value, before)) return false;
+  const conversions *now = &s->cache, *then = &s->cache_before;
+  int i = next_of(now, 0, now->count, value), j = next_of(then, 0, converted, before);
+  while (i < now->count && j < converted) {
+    if (!places_alike(s, now->items[i].to, then->items[j].to)) return false;
+    i = next_of(now, i + 1, now->count, value);
+    j = next_of(then, j + 1, converted, before);
+  }
+  return i == now->count && j == converted;
+}
+
+/* Layers are alike: the node at this node's place in the body before, where all that a choice is
+ * made by is the same of both, so that the choice is too; NULL: there is none. */
+static const asked *find_asked(const sharder *s, const ls_node *node) {
+  const int n = (int)(node - s->graph->nodes.items), m = n - s->first + s->first_before;
+  if (m >= s->first) return NULL;
+  const ls_node *before = &s->graph->nodes.items[m];
+  const asked *found = &s->asked[m], *made = &s->asked[n];
+  if (node->kind != before->kind || node->inputs != before->inputs ||
+      node->outputs != before->outputs || made->adds || found->adds ||
+      memcmp(&node->attributes, &before->attributes, sizeof node->attributes) != 0)
+    return NULL;
+  for (int o = 0; o < node->outputs; o++)
+    if (!tensors_alike(s, node->out[o], before->out[o])) return NULL;
+  for (int i = 0; i < node->inputs; i++)
+    if (!tensors_alike(s, node->in[i], before->in[i]) ||
+        !values_alike(s, s->home[node->in[i].index], found->home[i], found->converted))
+      return NULL;
+  return found;
+}
+
+/* Takes note of what the node finds, and chooses. */
+static ls_status choose_or_repeat(sharder *s, node_context *context, ls_error *error) {
+  const ls_node *node = context->node;
+  asked *made = &s->asked[node - s->graph->nodes.items];
+  for (int i = 0; i < node->inputs; i++) made->home[i] = s->home[node->in[i].index];
+  made->converted = s->cache.count;
+  for (int o = 0; o < node->outputs; o++) {
+    const ls_tensor *tensor = ls_graph_tensor(s->graph, node->out[o]);
+    made->adds |=
+        tensor->role == LS_ROLE_GRADIENT && s->out->gradient_value[tensor->parameter] >= 0;
+  }
+  const asked *alike = find_asked(s, node);
+  if (alike)
+    memcpy(context->choice, alike->choice, sizeof context->choice);
+  else
+    LS_TRY(choose_all(s, context, error));
+  memcpy(made->choice, context->choice, sizeof made->choice);
+  return LS_OK;
+}
+
 /* Where a value that is to go round has come to last. */
 static int find_nearest(const sharder *s, int value, const ls_placement *target) {
   const ls_mesh *mesh = &s->out->mesh;
@@ -547,6 +634,17 @@ static void find_shifts(const sharder *s, node_context *context) {
     if (axes >> a & 1) context->shift[a] = now->on[a].shift;
 }
 
+static void begin_body(sharder *s, const ls_node *first) {
+  const conversions before = s->cache_before;
+  s->cache_before = s->cache;
+  s->cache = before;
+  s->cache.count = 0;
+  s->first_before = s->first;
+  s->first = (int)(first - s->graph->nodes.items);
+  s->segment = first->segment;
+  s->backward = first->backward;
+}
+
 ls_status ls_shard(const ls_graph *graph, const ls_layout *layout, ls_sharded **sharded,
                    ls_error *error) {
   ls_sharded *out = LS_NEW(graph->arena, ls_sharded);
@@ -559,20 +657,19 @@ ls_status ls_shard(const ls_graph *graph, const ls_layout *layout, ls_sharded **
   sharder s = {.out = out,
                .graph = graph,
                .cuts_stream = layout->sequence_parallel && layout->tp > 1,
-               .home = LS_NEW_ARRAY(graph->arena, int, graph->tensors.count)};
+               .home = LS_NEW_ARRAY(graph->arena, int, graph->tensors.count),
+               .asked = LS_NEW_ARRAY(graph->arena, asked, graph->nodes.count + 1)};
   place_sources(&s);
   for (int n = 0; n < graph->nodes.count; n++) {
     const ls_node *node = &graph->nodes.items[n];
-    if (node->segment != s.segment || node->backward != s.backward) s.cache.count = 0;
-    s.segment = node->segment;
-    s.backward = node->backward;
+    if (node->segment != s.segment || node->backward != s.backward) begin_body(&s, node);
     node_context context = {.node = node,
                             .row = ls_op_row(node->kind),
                             .labels = &graph->op_labels[node->kind],
                             .mesh = &out->mesh,
                             .axes = out->mesh.axes};
     find_shifts(&s, &context);
-    LS_TRY(choose_all(&s, &context, error));
+    LS_TRY(choose_or_repeat(&s, &context, error));
     emit(&s, &context);
   }
   find_weight_nodes(out);

@@ -22,8 +22,9 @@ typedef struct ls_sim_body {
   LS_LIST(ls_sim_item) items;
 } ls_sim_body;
 
-/* The items of a body; `first`: where LS_ADD_AFTER_FIRST writes. In the arena. */
+/* The items of a body; `first`: where LS_ADD_AFTER_FIRST writes. In the arena. `known`: by
+ * instruction, the seconds of those of bodies that were made so; negative: of none. */
 void ls_sim_body_make(ls_arena *arena, const ls_performance *performance, const ls_program *program,
-                      int rank, int body, bool first, ls_sim_body *made);
+                      int rank, int body, bool first, double *known, ls_sim_body *made);
 
 #endif

@@ -88,7 +88,7 @@ static const ls_sim_body *body_of(ls_sim_world *w, ls_sim_actor *at,
   ls_sim_body *body = &at->bodies[2 * action->body + action->first];
   if (!body->made)
     ls_sim_body_make(w->arena, w->performance, at->program, at->rank, action->body, action->first,
-                     body);
+                     at->known[action->first], body);
   return body;
 }
 
@@ -203,6 +203,10 @@ static void open_actor(ls_sim_world *w, int a, const ls_program *const *programs
                      .bodies = LS_NEW_ARRAY(w->arena, ls_sim_body, 2 * program->bodies.count),
                      .queues = LS_NEW_ARRAY(w->arena, ls_sim_queue, ls_sim_queue_count(w)),
                      .speed = (speeds ? speeds[stage] : 1) * (rank_speeds ? rank_speeds[rank] : 1)};
+  for (int first = 0; first < 2; first++) {
+    at->known[first] = LS_NEW_ARRAY(w->arena, double, program->instructions.count + 1);
+    for (int i = 0; i < program->instructions.count; i++) at->known[first][i] = -1;
+  }
   for (int s = 0; s < w->stages; s++)
     at->peers[s] = w->classes.of_rank[rank % stage_ranks + s * stage_ranks];
   w->computed[a] = INFINITY;

@@ -85,6 +85,7 @@ typedef struct ls_sim_actor {
   int rank, stage;
   int *peers;          /* [stages] the actor of the rank at its place on that stage */
   ls_sim_body *bodies; /* [2 * bodies]: of the first action, of others */
+  double *known[2];    /* seconds by instruction, of bodies of others and of the first */
   int action, item;
   double remaining, paced; /* of what is computed, from then on */
   const ls_sim_item *computes;
