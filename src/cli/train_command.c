@@ -160,6 +160,10 @@ static void describe(const ls_session *session, const ls_dataset *dataset,
           ls_session_dtype(session), session->devices, session->devices == 1 ? "" : "s",
           ls_layout_print(session->arena, layout), session->device.facts.threads,
           session->device.facts.threads == 1 ? "" : "s");
+  if (session->config.fp8)
+    fprintf(stderr,
+            "fp8 is emulated: operands are rounded to it and held in %s, which is no faster\n",
+            ls_dtype_name(layout->compute));
   fprintf(stderr, "tokenizer %s, %d ids; %lld training tokens %s\n", tokenizer->name,
           (int)tokenizer->vocabulary, (long long)dataset->training_tokens,
           describe_data(session->arena, dataset));
