@@ -224,7 +224,9 @@ static const char *print_sizes(const ls_proof *proof, int ndim, const int64_t *d
 ls_status ls_expected_check_form(const ls_stage *stage, int value, const ls_content *content,
                                  ls_error *error) {
   const ls_value *about = &stage->program->values.items[value];
-  if (content->kind != LS_CONTENT_VALUE && content->kind != LS_CONTENT_GRADIENT) return LS_OK;
+  if (content->kind != LS_CONTENT_VALUE && content->kind != LS_CONTENT_GRADIENT &&
+      content->kind != LS_CONTENT_ROUNDED)
+    return LS_OK;
   const ls_tensor *tensor = tensor_of(stage->proof, content->expression);
   if (!tensor || about->flat_elements) return LS_OK;
   if (!same_sizes(about, tensor->ndim, tensor->dims))

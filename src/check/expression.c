@@ -35,6 +35,17 @@ static void grow_table(ls_expressions *all) {
   for (int n = 0; n < all->nodes.count; n++) *find_cell(all, &all->nodes.items[n]) = n + 1;
 }
 
+int ls_expression_receiver(const ls_expressions *all, int expression) {
+  const ls_node_record *node = ls_expression_record(all, expression);
+  if (node->kind >= (int)LS_OP_COUNT) return expression;
+  const ls_op *row = ls_op_row((ls_op_kind)node->kind);
+  return row->again == LS_AGAIN_ALWAYS && ls_op_passes(row, 0) == 0 ? node->in[0] : expression;
+}
+
+static bool is_always_made_again(const ls_node_record *node) {
+  return ls_op_row((ls_op_kind)node->kind)->again == LS_AGAIN_ALWAYS;
+}
+
 /* The node's number; it is new where there was none like it. */
 static int intern(ls_expressions *all, const ls_node_record *node, bool is_op) {
   int *found = find_cell(all, node);
@@ -43,8 +54,9 @@ static int intern(ls_expressions *all, const ls_node_record *node, bool is_op) {
   *found = made + 1;
   *LS_APPEND(all->arena, &all->nodes) = *node;
   for (int o = 0; o < LS_EXPRESSION_OUTPUTS; o++) *LS_APPEND(all->arena, &all->uses) = 0;
-  for (int i = 0; i < node->inputs && is_op; i++)
-    if (ls_op_gives_gradient((ls_op_kind)node->kind, i)) all->uses.items[node->in[i]]++;
+  for (int i = 0; i < node->inputs && is_op && !is_always_made_again(node); i++)
+    if (ls_op_gives_gradient((ls_op_kind)node->kind, i))
+      all->uses.items[ls_expression_receiver(all, node->in[i])]++;
   if (all->nodes.count * 2 > all->table_size) grow_table(all);
   return made;
 }

@@ -105,7 +105,8 @@ static bool fits(const ls_stage *stage, const ls_content *const *in, const ls_co
   for (int o = 0; o < instruction->outputs; o++) { /* a parameter's gradient says whose it is */
     const int parameter = stage->gradient_of[instruction->out[o]];
     if (parameter == -1) continue;
-    const ls_node_record *of = ls_expression_record(all, node->in[rule->out[o] - '0']);
+    const int receiver = ls_expression_receiver(all, node->in[rule->out[o] - '0']);
+    const ls_node_record *of = ls_expression_record(all, receiver);
     if (of->kind != (int)LS_LEAF_PARAMETER || of->in[0] != parameter) return false;
   }
   return true;
@@ -129,16 +130,23 @@ static ls_status find_gradients(const ls_stage *stage, const ls_content *const *
   const char *operands = proof->backward[instruction->kind].rule->in;
   for (int i = 0; i < instruction->inputs; i++) {
     const bool wanted = is_gradient(operands[i]);
+    const ls_content_kind kind = !wanted                       ? LS_CONTENT_VALUE
+                                 : instruction->attributes.fp8 ? LS_CONTENT_ROUNDED
+                                                               : LS_CONTENT_GRADIENT;
     const bool scale = wanted && in[i]->kind == LS_CONTENT_VALUE && root >= 0 &&
                        in[i]->expression == ls_expression_leaf(&proof->expressions, LS_LEAF_CELL,
                                                                LS_CELL_LOSS_SCALE, 0);
     if (scale)
       gradients[i] = of_use(stage, root, LS_ROOT, 0, in[0]->microbatch);
-    else if (in[i]->kind != (wanted ? LS_CONTENT_GRADIENT : LS_CONTENT_VALUE))
-      return ls_proof_fail(
-          stage, error, "input %d is %s: expected %s", i,
-          wanted ? "no gradient" : "not a finished value",
-          wanted ? "a gradient, or the loss scale as the loss's" : "one of the forward pass");
+    else if (in[i]->kind != kind)
+      return ls_proof_fail(stage, error, "input %d is %s: expected %s", i,
+                           in[i]->kind == LS_CONTENT_ROUNDED ? "a gradient rounded to fp8"
+                           : kind == LS_CONTENT_ROUNDED      ? "no gradient rounded to fp8"
+                           : wanted                          ? "no gradient"
+                                                             : "not a finished value",
+                           kind == LS_CONTENT_ROUNDED ? "one"
+                           : wanted ? "a gradient, or the loss scale as the loss's"
+                                    : "one of the forward pass");
     else if (wanted)
       gradients[i] = *in[i];
   }
@@ -195,8 +203,30 @@ ls_status ls_gradient_op(ls_stage *stage, const ls_content *const *in, ls_conten
   const ls_node_record *node = ls_expression_record(all, each->target);
   const char *of = backward->rule->out;
   for (int o = 0; o < instruction->outputs; o++)
-    out[o] = of_use(stage, node->in[of[o] - '0'], each->target / LS_EXPRESSION_OUTPUTS, of[o] - '0',
-                    driving->microbatch);
+    out[o] = of_use(stage, ls_expression_receiver(all, node->in[of[o] - '0']),
+                    each->target / LS_EXPRESSION_OUTPUTS, of[o] - '0', driving->microbatch);
+  return LS_OK;
+}
+
+ls_content ls_gradient_amax(const ls_content *gradient) {
+  return (ls_content){.kind = LS_CONTENT_AMAX,
+                      .expression = gradient->expression,
+                      .microbatch = gradient->microbatch,
+                      .terms = gradient->terms};
+}
+
+ls_status ls_gradient_fp8(const ls_stage *stage, const ls_content *const *in, ls_content *out,
+                          ls_error *error) {
+  const ls_content *gradient = in[0], *amax = in[1];
+  if (ls_proof_instruction(stage)->attributes.fp8 != LS_FP8_E5M2)
+    return ls_proof_fail(stage, error, "rounds a gradient to another format: expected E5M2");
+  if (amax->kind != LS_CONTENT_AMAX || amax->expression != gradient->expression ||
+      amax->microbatch != gradient->microbatch || !ls_terms_equal(amax->terms, gradient->terms))
+    return ls_proof_fail(stage, error,
+                         "rounds a gradient by what are not its largest magnitudes: expected "
+                         "these");
+  *out = ls_gradient_amax(gradient);
+  out->kind = LS_CONTENT_ROUNDED;
   return LS_OK;
 }
 

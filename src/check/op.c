@@ -190,6 +190,13 @@ static ls_status compute(ls_stage *stage, const operands *all, int microbatch, l
   const ls_instruction *instruction = ls_proof_instruction(stage);
   if (stage->proof->backward[instruction->kind].rule)
     return ls_gradient_op(stage, all->read, out, error);
+  const ls_duty duty = ls_op_row(instruction->kind)->duty;
+  if (duty == LS_DUTY_AMAX && is_gradient(all, 1)) {
+    *out = ls_gradient_amax(all->read[0]);
+    return LS_OK;
+  }
+  if (duty == LS_DUTY_FP8 && is_gradient(all, 1))
+    return ls_gradient_fp8(stage, all->read, out, error);
   const bool sum = is_sum(instruction) && is_gradient(all, instruction->inputs);
   if (sum && is_gradient(all, 1) && all->read[1]->kind == LS_CONTENT_GRADIENT)
     return ls_gradient_add(stage, all->read, out, error);

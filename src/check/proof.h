@@ -91,6 +91,8 @@ typedef struct ls_expressions {
 typedef enum ls_content_kind {
   LS_CONTENT_VALUE = 0, /* `expression` itself */
   LS_CONTENT_GRADIENT,  /* the gradient of `expression`, as far as `terms` go */
+  LS_CONTENT_AMAX,      /* the largest magnitudes of rows of that */
+  LS_CONTENT_ROUNDED,   /* that, rounded to fp8 by them */
   LS_CONTENT_SUM,       /* a cell's sum of `terms`; `expression` is the ls_cell; zero: of any */
   LS_CONTENT_SHARDS     /* a storage whose contents are known by place in their unit */
 } ls_content_kind;
@@ -325,6 +327,8 @@ int ls_expression_leaf(ls_expressions *all, ls_leaf leaf, int which, int version
 /* The node of an op over expressions; `find` gives -1 where the model has none like it. */
 int ls_expression_add(ls_expressions *all, const ls_node_record *node);
 int ls_expression_find(const ls_expressions *all, const ls_node_record *node);
+/* What has the gradient of an expression: of what is always made again, its parameter. */
+int ls_expression_receiver(const ls_expressions *all, int expression);
 const ls_node_record *ls_expression_record(const ls_expressions *all, int expression);
 ls_terms ls_term_one(ls_arena *arena, int node, int position, int first, int last);
 /* False: both have some term. */
@@ -361,6 +365,10 @@ LS_CHECKED ls_status ls_gradient_op(ls_stage *stage, const ls_content *const *in
                                     ls_error *error);
 LS_CHECKED ls_status ls_gradient_add(ls_stage *stage, const ls_content *const *in, ls_content *out,
                                      ls_error *error);
+/* A gradient's largest magnitudes, and the gradient rounded by them. */
+ls_content ls_gradient_amax(const ls_content *gradient);
+LS_CHECKED ls_status ls_gradient_fp8(const ls_stage *stage, const ls_content *const *in,
+                                     ls_content *out, ls_error *error);
 /* Every use and every microbatch once, and nothing partial where `wanted` is not. */
 LS_CHECKED ls_status ls_gradient_complete(ls_stage *stage, const ls_content *content,
                                           ls_error *error);

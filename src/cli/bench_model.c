@@ -80,7 +80,7 @@ static void print_answer(const answer *of, const ls_step_table *table) {
   const ls_session *session = of->session;
   printf("%s: %.2f M parameters in %s on %d device%s (%s), %d thread%s each; %lld tokens a step\n",
          session->run->model, (double)ls_model_parameters(&session->config) / 1e6,
-         ls_dtype_name(session->layout.compute), session->devices, session->devices == 1 ? "" : "s",
+         ls_session_dtype(session), session->devices, session->devices == 1 ? "" : "s",
          ls_layout_print(session->arena, &session->layout), session->device.facts.threads,
          session->device.facts.threads == 1 ? "" : "s",
          (long long)(session->batch * session->sequence));
@@ -97,7 +97,7 @@ static void print_json(const answer *of, const ls_step_table *table) {
   for (int i = 0; i < of->repeated->count; i++)
     json_array_append_new(steps, json_real(1e3 * of->repeated->seconds[i]));
   json_object_set_new(root, "model", json_string(session->run->model));
-  json_object_set_new(root, "dtype", json_string(ls_dtype_name(session->layout.compute)));
+  json_object_set_new(root, "dtype", json_string(ls_session_dtype(session)));
   json_object_set_new(root, "devices", json_integer(session->devices));
   json_object_set_new(root, "layout",
                       json_string(ls_layout_print(session->arena, &session->layout)));

@@ -128,8 +128,8 @@ static ls_status check(ls_arena *arena, const ls_words *words, void *given, ls_e
   LS_TRY(ls_session_prove(session, &proof, error));
   const ls_layout *layout = &session->layout;
   printf("%s: %.2f M parameters in %s on %d device%s (%s%s, %d microbatch%s)\n", run->model,
-         (double)ls_model_parameters(&session->config) / 1e6, ls_dtype_name(layout->compute),
-         devices, devices == 1 ? "" : "s", ls_layout_print(arena, layout),
+         (double)ls_model_parameters(&session->config) / 1e6, ls_session_dtype(session), devices,
+         devices == 1 ? "" : "s", ls_layout_print(arena, layout),
          layout->sequence_parallel ? ", sequence parallel" : "", layout->microbatches,
          layout->microbatches == 1 ? "" : "es");
   const int64_t frozen = ls_graph_frozen(session->graph);

@@ -171,9 +171,9 @@ static int64_t batches_of(const evaluated *self) {
 static void describe(evaluated *self) {
   const ls_session *session = self->session;
   fprintf(stderr, "%s: %.2f M parameters in %s on %d device%s (%s)\n", self->run->model,
-          (double)ls_model_parameters(&session->config) / 1e6,
-          ls_dtype_name(session->layout.compute), session->devices,
-          session->devices == 1 ? "" : "s", ls_layout_print(self->arena, &session->layout));
+          (double)ls_model_parameters(&session->config) / 1e6, ls_session_dtype(session),
+          session->devices, session->devices == 1 ? "" : "s",
+          ls_layout_print(self->arena, &session->layout));
   fprintf(stderr, "tokenizer %s, %d ids; %lld tokens, %lld sequences of %lld\n",
           self->tokenizer->name, (int)self->tokenizer->vocabulary,
           (long long)self->dataset->evaluation_tokens,

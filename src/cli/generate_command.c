@@ -173,6 +173,10 @@ static ls_status read_keys(ls_arena *arena, const ls_words *words, const char *d
     case LS_RUN_DTYPE_FP64: asked->compute = LS_F64; break;
     case LS_RUN_DTYPE_AUTO:
     case LS_RUN_DTYPE_FP32: asked->compute = LS_F32; break;
+    case LS_RUN_DTYPE_FP8:
+      return ls_fail(error, LS_INPUT,
+                     "dtype: fp8 is built for training and evaluation; expected bf16, fp16, fp32 "
+                     "or fp64");
   }
   asked->timeout = run->comm.timeout;
   asked->threads = (int)run->device.threads;

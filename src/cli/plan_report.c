@@ -52,7 +52,7 @@ static void print_machine(const ls_planned *of) {
   const ls_plan *plan = of->plan;
   printf("%s: %.2f M parameters in %s on %d x %s, %lld sequences of %lld tokens a step\n",
          of->session->run->model, (double)ls_model_parameters(of->training.model) / 1e6,
-         ls_dtype_name(of->problem.base.compute), of->problem.devices,
+         ls_session_dtype(of->session), of->problem.devices,
          of->cluster ? of->cluster->accelerator->name : "this machine's CPU",
          (long long)of->training.batch, (long long)of->training.sequence);
   for (int i = 0; of->cluster && i < of->cluster->assumed.count; i++)

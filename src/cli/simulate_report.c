@@ -209,9 +209,9 @@ const ls_simulated_report *ls_simulated_report_make(const ls_simulated *of) {
   m.made->headline =
       ls_arena_printf(m.arena, "%s: %.2f M parameters in %s on %d device%s (%s, %d microbatch%s)",
                       session->run->model, (double)ls_model_parameters(&session->config) / 1e6,
-                      ls_dtype_name(layout->compute), session->devices,
-                      session->devices == 1 ? "" : "s", ls_layout_print(m.arena, layout),
-                      layout->microbatches, layout->microbatches == 1 ? "" : "es");
+                      ls_session_dtype(session), session->devices, session->devices == 1 ? "" : "s",
+                      ls_layout_print(m.arena, layout), layout->microbatches,
+                      layout->microbatches == 1 ? "" : "es");
   say_speed(&m);
   say_memory(&m);
   say_money(&m);

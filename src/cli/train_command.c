@@ -157,9 +157,13 @@ static void describe(const ls_session *session, const ls_dataset *dataset,
         "several GPUs together have run on stand-ins alone so far; compare with device.kind=cpu");
   fprintf(stderr, "%s: %.2f M parameters in %s on %d device%s (%s), %d thread%s each\n",
           session->run->model, (double)ls_model_parameters(&session->config) / 1e6,
-          ls_dtype_name(layout->compute), session->devices, session->devices == 1 ? "" : "s",
+          ls_session_dtype(session), session->devices, session->devices == 1 ? "" : "s",
           ls_layout_print(session->arena, layout), session->device.facts.threads,
           session->device.facts.threads == 1 ? "" : "s");
+  if (session->config.fp8)
+    fprintf(stderr,
+            "fp8 is emulated: operands are rounded to it and held in %s, which is no faster\n",
+            ls_dtype_name(layout->compute));
   fprintf(stderr, "tokenizer %s, %d ids; %lld training tokens %s\n", tokenizer->name,
           (int)tokenizer->vocabulary, (long long)dataset->training_tokens,
           describe_data(session->arena, dataset));

@@ -124,6 +124,7 @@ ls_status ls_performance_of(const ls_device_facts *facts, const ls_cluster *clus
   made->flops_per_s[LS_BF16] = half * share.product;
   made->flops_per_s[LS_F16] =
       (flops[LS_CATALOG_FP16] > 0 ? flops[LS_CATALOG_FP16] : half) * share.product;
+  if (flops[LS_CATALOG_FP8] > 0) made->fp8_flops_per_s = flops[LS_CATALOG_FP8] * share.product;
   made->flops_per_s[LS_F32] = flops[LS_CATALOG_FP32] * share.product;
   made->flops_per_s[LS_F64] = flops[LS_CATALOG_FP32] * share.product / 2;
   if (!(half > 0) || !(of->memory_bytes_per_s > 0))
@@ -166,6 +167,14 @@ static double flops_rate(const ls_performance *performance, const ls_work_operan
   for (int i = 0; i < inputs; i++)
     if (performance->flops_per_s[in[i].dtype] > 0) return performance->flops_per_s[in[i].dtype];
   return performance->flops_per_s[LS_F32];
+}
+
+/* Whether a product is done at the rate of fp8: that of a weight's gradient sums over tokens, each
+ * with a scale of its own, and so is one of wider numbers. */
+static bool rounded_rate(const ls_performance *performance, ls_op_kind kind,
+                         const ls_attributes *attributes) {
+  return performance->fp8_flops_per_s > 0 && attributes->fp8 && ls_op_row(kind)->product &&
+         kind != LS_OP_LINEAR_DW;
 }
 
 /* Attention that keeps its scores: batched products over whole sequences, two forward and four
@@ -214,7 +223,9 @@ double ls_op_seconds(const ls_performance *performance, ls_op_kind kind,
   double seconds = work.bytes / performance->bytes_per_s;
   if (traits->elementwise > 0 && !(work.flops > 0)) seconds *= traits->elementwise;
   if (work.flops > 0 && outputs > 0) {
-    const double rate = flops_rate(performance, in, inputs);
+    const double rate = rounded_rate(performance, kind, attributes)
+                            ? performance->fp8_flops_per_s
+                            : flops_rate(performance, in, inputs);
     double flops_s = work.flops / (rate * performance->attention_share);
     if (ls_op_row(kind)->product)
       flops_s = linear_seconds(performance, work.flops, kind, in, out, rate);

@@ -97,6 +97,11 @@ static void test_row(void **state) {
   run_made(make_row, 16);
 }
 
+static void test_fp8(void **state) {
+  (void)state;
+  run_made(make_fp8, 24);
+}
+
 static void test_experts(void **state) {
   (void)state;
   run_made(make_grouped, 30);
@@ -322,6 +327,7 @@ int main(void) {
       cmocka_unit_test(test_norm),
       cmocka_unit_test(test_headnorm),
       cmocka_unit_test(test_row),
+      cmocka_unit_test(test_fp8),
       cmocka_unit_test(test_experts),
       cmocka_unit_test(test_unsorted_rows_are_refused),
       cmocka_unit_test(test_embedding),

@@ -46,10 +46,12 @@ bool ls_attribute_can_be(int field, double number) {
 #define LS_IS_double(value) true
 #define LS_IS_int64_t(value) is_whole(value, 0x1p52)
 #define LS_IS_ls_activation(value) is_whole(value, LS_ACTIVATION_COUNT - 1)
+#define LS_IS_ls_fp8(value) is_whole(value, LS_FP8_COUNT - 1)
 #define LS_CAN_BE(type, name) \
   if (field == at++) return LS_IS_##type(number);
   LS_ATTRIBUTES(LS_CAN_BE)
 #undef LS_CAN_BE
+#undef LS_IS_ls_fp8
 #undef LS_IS_ls_activation
 #undef LS_IS_int64_t
 #undef LS_IS_double

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/fp8.h"
+
 /* gelu_tanh is the approximation that Hugging Face calls gelu_new too. A new activation is a value
  * here, not an op: gelu takes it alone, swiglu with a gate. */
 typedef enum ls_activation { LS_SILU = 0, LS_GELU_TANH, LS_GELU_ERF, LS_RELU } ls_activation;
@@ -62,7 +64,9 @@ enum { LS_ACTIVATION_COUNT = LS_RELU + 1 };
   X(double, weight_decay)      /* adamw, sgd, lion: decoupled */                                  \
   X(double, rate)              /* optimizers: the learning rate counts so many times */           \
   X(double, clip)              /* clip_factor: largest global norm; 0: none */                    \
-  X(double, weight)            /* squared_norm: how often a value counts */
+  X(double, weight)            /* squared_norm: how often a value counts */                       \
+  X(ls_fp8, fp8)               /* fp8, row_fp8: to which it rounds. linear: E4M3: operands are    \
+                                * rounded to that, and its gradient is rounded to E5M2 */
 
 typedef struct ls_attributes {
 #define LS_ATTRIBUTE_FIELD(type, name) type name;

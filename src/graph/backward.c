@@ -80,6 +80,15 @@ static ls_tensor_id kept(ls_graph *graph, ls_tensor_id id) {
   return id;
 }
 
+/* What has the gradient of an input: of what is always made again, the parameter it is made of. */
+static ls_tensor_id receiver(const ls_graph *graph, ls_tensor_id id) {
+  const int producer = ls_graph_tensor(graph, id)->producer;
+  if (producer < 0) return id;
+  const ls_node *by = &graph->nodes.items[producer];
+  const ls_op *row = ls_op_row(by->kind);
+  return row->again == LS_AGAIN_ALWAYS && ls_op_passes(row, 0) == 0 ? by->in[0] : id;
+}
+
 /* The operand of a rule; {-1} where the node is without it, or its gradient is not there. */
 static ls_tensor_id operand(const differentiator *d, const ls_node *node, char of) {
   if (of >= 'a') return d->gradient[node->out[of - 'a'].index];
@@ -105,7 +114,7 @@ static void apply(differentiator *d, const ls_node *node, const ls_gradient_rule
                                  ls_graph_tensor(graph, node->in[rule->out[0] - '0'])->dims);
   for (int o = 0; rule->out[o]; o++) {
     if (!is_wanted(d, node, rule->out[o])) continue;
-    const ls_tensor_id to = node->in[rule->out[o] - '0'];
+    const ls_tensor_id to = receiver(graph, node->in[rule->out[o] - '0']);
     /* The list of nodes moves as it grows. */
     ls_tensor_id *gradient = &graph->nodes.items[made].out[o];
     if (ls_graph_tensor(graph, to)->role == LS_ROLE_PARAMETER)
@@ -125,6 +134,9 @@ static void differentiate_node(differentiator *d, const ls_node *node) {
     LS_ASSERT(ls_graph_tensor(d->graph, node->in[i])->role != LS_ROLE_PARAMETER);
     contribute(d, node->in[i], dy);
   }
+  ls_tensor_id *dy = &d->gradient[node->out[0].index];
+  if (row->product && node->attributes.fp8 && dy->index >= 0)
+    *dy = ls_graph_fp8_rows(d->graph, *dy, LS_FP8_E5M2);
   for (int r = 0; r < LS_MAX_GRADIENT_RULES && row->gradients[r].in; r++)
     apply(d, node, &row->gradients[r]);
 }

@@ -239,6 +239,27 @@ ls_tensor_id ls_graph_linear(ls_graph *graph, ls_tensor_id x, ls_tensor_id weigh
                       (ls_tensor_id[]){x, weight}, NULL);
 }
 
+ls_tensor_id ls_graph_fp8_rows(ls_graph *graph, ls_tensor_id x, ls_fp8 format) {
+  for (int n = graph->nodes.count - 1; n >= 0; n--) {
+    const ls_node *node = &graph->nodes.items[n];
+    if (node->segment != graph->segment || node->backward != of_backward_pass(graph)) break;
+    if (node->kind == LS_OP_ROW_FP8 && node->in[0].index == x.index &&
+        node->attributes.fp8 == format)
+      return node->out[0];
+  }
+  ls_tensor_id amax = first_output(graph, LS_OP_ROW_AMAX, NULL, &x, NULL);
+  return first_output(graph, LS_OP_ROW_FP8, &(ls_attributes){.fp8 = format},
+                      (ls_tensor_id[]){x, amax}, NULL);
+}
+
+ls_tensor_id ls_graph_fp8_linear(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight) {
+  const ls_attributes attributes = {.fp8 = LS_FP8_E4M3};
+  ls_tensor_id rows = ls_graph_fp8_rows(graph, x, LS_FP8_E4M3);
+  ls_tensor_id amax = first_output(graph, LS_OP_AMAX, NULL, &weight, NULL);
+  weight = first_output(graph, LS_OP_FP8, &attributes, (ls_tensor_id[]){weight, amax}, NULL);
+  return first_output(graph, LS_OP_LINEAR, &attributes, (ls_tensor_id[]){rows, weight}, NULL);
+}
+
 ls_tensor_id ls_graph_bias(ls_graph *graph, ls_tensor_id x, ls_tensor_id bias) {
   return first_output(graph, LS_OP_BIAS, NULL, (ls_tensor_id[]){x, bias}, NULL);
 }

@@ -182,6 +182,11 @@ ls_tensor_id ls_graph_skipped_embedding(ls_graph *graph, ls_tensor_id table, ls_
 ls_tensor_id ls_graph_dequantize(ls_graph *graph, ls_tensor_id blocks);
 /* x times a matrix or a parameter of blocks, turned. */
 ls_tensor_id ls_graph_linear(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight);
+/* The same of operands rounded to E4M3, and in backward of gradients rounded to E5M2. */
+ls_tensor_id ls_graph_fp8_linear(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight);
+/* Rows rounded to the format, each by its own largest magnitude. Of the segment's pass that is
+ * being built, made once. */
+ls_tensor_id ls_graph_fp8_rows(ls_graph *graph, ls_tensor_id x, ls_fp8 format);
 ls_tensor_id ls_graph_bias(ls_graph *graph, ls_tensor_id x, ls_tensor_id bias);
 ls_tensor_id ls_graph_add(ls_graph *graph, ls_tensor_id a, ls_tensor_id b);
 /* x times `scale`, which is not 0. */

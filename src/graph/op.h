@@ -46,6 +46,10 @@ enum {
   /* forward */                                   \
   X(EMBEDDING, "embedding")                       \
   X(DEQUANTIZE, "dequantize")                     \
+  X(AMAX, "amax")                                 \
+  X(FP8, "fp8")                                   \
+  X(ROW_AMAX, "row_amax")                         \
+  X(ROW_FP8, "row_fp8")                           \
   X(LINEAR, "linear")                             \
   X(LINEAR_BLOCKS, "linear_blocks")               \
   X(BIAS, "bias")                                 \
@@ -260,6 +264,8 @@ typedef enum ls_duty {
   LS_DUTY_NORM,    /* sums the squares of a gradient */
   LS_DUTY_CLIP,    /* finished sums become norm, clip factor and mean loss */
   LS_DUTY_ROUND,   /* master weights become stored ones */
+  LS_DUTY_AMAX,    /* the largest magnitudes of rows, of a gradient's too */
+  LS_DUTY_FP8,     /* rounds these rows by them */
   LS_DUTY_COPY,    /* any tensor, or a slice of it */
 } ls_duty;
 

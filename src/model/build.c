@@ -124,6 +124,11 @@ static ls_tensor_id adapt(ls_builder *builder, ls_tensor_id x, ls_tensor_id y, c
   return ls_graph_add(graph, y, ls_graph_linear(graph, low, b));
 }
 
+/* Products of layers are in fp8, and not what stands before the head. */
+static bool rounds(const ls_builder *builder) {
+  return builder->config->fp8 && builder->graph->segments.items[builder->graph->segment].layer >= 0;
+}
+
 ls_tensor_id ls_builder_project(ls_builder *builder, ls_tensor_id x, const char *name, int64_t out,
                                 ls_tp_sharding sharding, bool bias, double deviation) {
   ls_graph *graph = builder->graph;
@@ -133,7 +138,8 @@ ls_tensor_id ls_builder_project(ls_builder *builder, ls_tensor_id x, const char 
   const char *bias_name = ls_arena_printf(graph->arena, "%s.bias", name);
   ls_tensor_id weight =
       ls_builder_product_weight(builder, weight_name, out, in, sharding, deviation);
-  ls_tensor_id y = ls_graph_linear(graph, x, weight);
+  ls_tensor_id y =
+      rounds(builder) ? ls_graph_fp8_linear(graph, x, weight) : ls_graph_linear(graph, x, weight);
   if (is_adapted(builder, name)) y = adapt(builder, x, y, name, sharding, sums);
   if (!bias) return y;
   return ls_graph_bias(graph, y,

@@ -174,6 +174,7 @@ typedef struct ls_model_config {
   const char *const *class_names;       /* [classes]; NULL: there are none */
   bool draws_head; /* classes that were given to a model without: weights have no head for them */
   double initializer_range;
+  bool fp8; /* operands of layers' products are rounded to numbers of 8 bits */
   ls_dropout dropout;
   ls_balance balance;
   int64_t begin_id; /* bos; -1: none */
@@ -190,6 +191,10 @@ LS_CHECKED ls_status ls_model_config_compare(const ls_model_config *found,
  * are. LS_INPUT: those of a mixture's experts, or rows that are no whole blocks. */
 LS_CHECKED ls_status ls_model_quantize(ls_model_config *config, ls_precision precision,
                                        ls_error *error);
+
+/* Has operands of layers' products rounded to fp8. LS_INPUT: a mixture of experts, or weights in
+ * blocks. */
+LS_CHECKED ls_status ls_model_set_fp8(ls_model_config *config, ls_error *error);
 
 /* Gives the model a head over these classes (names of the arena's, in the order of their numbers),
  * and its config.json what transformers writes of them. It had none. */

@@ -33,6 +33,19 @@ ls_status ls_model_quantize(ls_model_config *config, ls_precision precision, ls_
   return LS_OK;
 }
 
+ls_status ls_model_set_fp8(ls_model_config *config, ls_error *error) {
+  config->fp8 = true;
+  if (config->experts)
+    return ls_fail(error, LS_INPUT,
+                   "%s: a mixture of experts, whose products in fp8 are not built: use dtype=bf16",
+                   config->source);
+  if (!ls_precision_is_blocks(config->blocks)) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: quantised weights, whose products in fp8 are not built: use dtype=bf16, or "
+                 "quantize=none",
+                 config->source);
+}
+
 /* NF4 is bitsandbytes', INT8 what compressed-tensors has as groups of 64. MXFP4 is in files alone:
  * weights of it are read as numbers. */
 static const char of_mxfp4[] = "mxfp4", of_nf4[] = "bitsandbytes", of_int8[] = "compressed-tensors",

@@ -76,10 +76,18 @@ static void apply_dropout(ls_session *session) {
   dropout->embedding = dropout->hidden = dropout->attention = dropout->head = rate;
 }
 
+static ls_status apply_fp8(ls_session *session, ls_error *error) {
+  if (session->run->dtype != LS_RUN_DTYPE_FP8) return LS_OK;
+  const ls_status status = ls_model_set_fp8(&session->config, error);
+  if (status == LS_OK) return LS_OK;
+  return ls_error_prefix(error, "%s", ls_run_file_where(session->run, "dtype"));
+}
+
 ls_status ls_session_find_model(ls_session *session, ls_error *error) {
   LS_TRY(find_model(session, error));
   LS_TRY(ls_classes_settle(session, error));
   LS_TRY(ls_quantize_apply(session->run, &session->config, error));
+  LS_TRY(apply_fp8(session, error));
   apply_dropout(session);
   return ls_balance_apply(session, error);
 }

@@ -25,7 +25,8 @@
 static ls_dtype choose_dtype(ls_run_file *run, const ls_device_facts *device) {
   switch (run->dtype) {
     case LS_RUN_DTYPE_FP32: return LS_F32;
-    case LS_RUN_DTYPE_BF16: return LS_BF16;
+    case LS_RUN_DTYPE_BF16:
+    case LS_RUN_DTYPE_FP8: return LS_BF16;
     case LS_RUN_DTYPE_FP16: return LS_F16;
     case LS_RUN_DTYPE_FP64: return LS_F64;
     case LS_RUN_DTYPE_AUTO: break;
@@ -33,6 +34,10 @@ static ls_dtype choose_dtype(ls_run_file *run, const ls_device_facts *device) {
   run->dtype = ls_device_multiplies(device, LS_BF16) ? LS_RUN_DTYPE_BF16 : LS_RUN_DTYPE_FP32;
   ls_run_file_mark_resolved(run, "dtype");
   return run->dtype == LS_RUN_DTYPE_BF16 ? LS_BF16 : LS_F32;
+}
+
+const char *ls_session_dtype(const ls_session *session) {
+  return session->config.fp8 ? "fp8" : ls_dtype_name(session->layout.compute);
 }
 
 /* Where transfers run in issue order too, ahead of use is only longer in memory. */
@@ -200,9 +205,10 @@ static ls_status check_kernels(const ls_graph *graph, const ls_device_facts *fac
     if (facts->lacks.has[graph->nodes.items[n].kind])
       return ls_fail(error, LS_INPUT,
                      "device.kind: %s has no kernel of %s yet, which the model%s needs: use "
-                     "device.kind=cpu",
+                     "device.kind=cpu%s",
                      facts->name, ls_op_name(graph->nodes.items[n].kind),
-                     graph->nodes.items[n].kind == LS_OP_DEQUANTIZE ? " with quantize" : "");
+                     graph->nodes.items[n].kind == LS_OP_DEQUANTIZE ? " with quantize" : "",
+                     graph->nodes.items[n].kind == LS_OP_ROW_AMAX ? ", or dtype=bf16" : "");
   return LS_OK;
 }
 

@@ -31,7 +31,8 @@ typedef enum ls_run_dtype {
   LS_RUN_DTYPE_FP32,
   LS_RUN_DTYPE_BF16,
   LS_RUN_DTYPE_FP16,
-  LS_RUN_DTYPE_FP64
+  LS_RUN_DTYPE_FP64,
+  LS_RUN_DTYPE_FP8 /* bf16, but for operands of layers' products */
 } ls_run_dtype;
 typedef enum ls_run_grad_dtype { LS_RUN_GRAD_FP32, LS_RUN_GRAD_BF16 } ls_run_grad_dtype;
 typedef enum ls_run_numerics { LS_RUN_FAST, LS_RUN_EXACT } ls_run_numerics;

@@ -136,8 +136,8 @@ const ls_run_key ls_run_keys[] = {
     {"offload.path", LS_RUN_TEXT, AT(offload.path), .default_text = "", .path = LS_RUN_IS_PATH,
      .effect = LS_RUN_MEMORY, .help = "folder on the NVMe drive, for a file of each device"},
 
-    {"dtype", LS_RUN_CHOICE, AT(dtype), .default_text = "auto", .words = "auto fp32 bf16 fp16 fp64",
-     .later = "fp8",
+    {"dtype", LS_RUN_CHOICE, AT(dtype), .default_text = "auto",
+     .words = "auto fp32 bf16 fp16 fp64 fp8",
      .help = "of compute; auto: bf16 where the device multiplies it natively, else fp32"},
     {"grad_dtype", LS_RUN_CHOICE, AT(grad_dtype), .default_text = "fp32", .words = "fp32 bf16",
      .help = "of gradients that are added up and reduced"},

@@ -658,6 +658,11 @@ ls_status ls_verify_prepare(ls_arena *arena, const char *folder, const char *con
   const char *name = ls_arena_printf(arena, "%s/trace.json as a run file", folder);
   LS_TRY(ls_run_file_parse(arena, name, text, strlen(text), words, word_count, &made->run, error));
   LS_TRY(refuse_others(made->run, error));
+  if (made->run->dtype == LS_RUN_DTYPE_FP8)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found fp8, which no trace was recorded in; expected fp32, bf16, fp16 or "
+                   "fp64",
+                   ls_run_file_where(made->run, "dtype"));
   made->run->model = trace->model;
   if (trace->pairs.odds) {
     made->run->task = LS_RUN_ORPO;

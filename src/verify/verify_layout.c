@@ -72,8 +72,10 @@ static const char *number(ls_arena *arena, double value) {
 static void choose_dtype(ls_layout_verification *about) {
   ls_layout *layout = &about->shrunk->layout;
   if (about->options.kernels || layout->compute == LS_F64) return;
-  add_row(about, "dtype", ls_dtype_name(layout->compute), "fp64",
-          "reference kernels, so that rounding hides nothing (--kernels keeps it)");
+  add_row(about, "dtype", ls_session_dtype(about->session), "fp64",
+          about->session->config.fp8
+              ? "reference kernels: nothing is rounded but to fp8 (--kernels keeps it)"
+              : "reference kernels, so that rounding hides nothing (--kernels keeps it)");
   if (layout->grad_dtype != LS_F32)
     add_row(about, "grad_dtype", ls_dtype_name(layout->grad_dtype), "fp64", "as dtype");
   layout->compute = LS_F64;

@@ -7,6 +7,7 @@
 
 void LS_VECTOR(ls_fill_elementwise)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_blocks)(ls_kernel_table *table);
+void LS_VECTOR(ls_fill_fp8)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_norm)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_row)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_token)(ls_kernel_table *table);

@@ -5,6 +5,7 @@
 static void fill(ls_kernel_table *table) {
   LS_VECTOR(ls_fill_elementwise)(table);
   LS_VECTOR(ls_fill_blocks)(table);
+  LS_VECTOR(ls_fill_fp8)(table);
   LS_VECTOR(ls_fill_norm)(table);
   LS_VECTOR(ls_fill_row)(table);
   LS_VECTOR(ls_fill_token)(table);
