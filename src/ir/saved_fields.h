@@ -5,7 +5,7 @@
 
 #include "ir/program.h"
 
-enum { LS_SAVED_VERSION = 24 };
+enum { LS_SAVED_VERSION = 25 };
 
 #define LS_VALUE_NUMBERS(X) \
   X(offset)                 \
