@@ -6,6 +6,8 @@
 #include "text/json.h"
 
 static const char *const poolings[] = {"last", "cls", "mean"};
+/* sentence-transformers' words for these, one key each or a key's value. */
+static const char *const words[] = {"lasttoken", "cls", "mean"};
 static const char *const modes[] = {"pooling_mode_lasttoken", "pooling_mode_cls_token",
                                     "pooling_mode_mean_tokens"};
 enum { POOLINGS = sizeof poolings / sizeof *poolings };
@@ -81,8 +83,7 @@ static ls_status read_folder(const ls_session *session, int *pooling, ls_error *
   LS_TRY(ls_json_parse(path, text, bytes, 0, &root, error));
   const char *mode = json_string_value(json_object_get(root, "pooling_mode"));
   for (int p = 0; p < POOLINGS; p++)
-    if (json_is_true(json_object_get(root, modes[p])) ||
-        (mode && strncmp(mode, poolings[p], strlen(poolings[p])) == 0))
+    if (json_is_true(json_object_get(root, modes[p])) || (mode && strcmp(mode, words[p]) == 0))
       *pooling = p;
   json_decref(root);
   if (*pooling >= 0) return LS_OK;
