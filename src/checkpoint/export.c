@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/stop.h"
 #include "checkpoint/adapter_merge.h"
+#include "checkpoint/sentence_folder.h"
 #include "store/adapters.h"
 #include "store/quantised.h"
 #include "store/weights.h"
@@ -492,9 +493,12 @@ static ls_status write_text(exporter *self, const char *name, const char *text, 
 }
 
 static ls_status write_companions(exporter *self, ls_error *error) {
-  /* What classes are called stands nowhere else. */
-  if (!keeps_adapters(self) || self->config.classes)
+  /* What classes are called stands nowhere else, nor what vectors are made of. */
+  if (!keeps_adapters(self) || self->config.classes || self->config.vectors)
     LS_TRY(write_text(self, "config.json", config_text(self), error));
+  if (!keeps_adapters(self))
+    LS_TRY(ls_sentence_folder_write(self->arena, &self->config, self->aside, &self->report->files,
+                                    error));
   if (keeps_adapters(self)) {
     const char *text;
     LS_TRY(ls_adapters_text(self->arena, &self->config, &text, error));

@@ -206,6 +206,34 @@ static int64_t left_out(const ls_dataset *dataset, bool by_document) {
   return tokens;
 }
 
+/* Of vectors: texts that ask in place of tokens. */
+static void print_vectors(const evaluated *self, double seconds) {
+  const ls_evaluation *found = &self->found;
+  int64_t dropped = 0;
+  for (int m = 0; m < self->dataset->evaluation.mix_count; m++)
+    dropped += self->dataset->evaluation.mix[m].packing->dropped;
+  const double rate = (double)found->tokens / seconds;
+  if (!self->asked->json) {
+    printf("loss %.4f, accuracy %.2f%%: %lld of %lld texts find their answer; %.1f a second",
+           found->loss, 100 * found->accuracy, (long long)found->correct, (long long)found->tokens,
+           rate);
+    if (found->batches < ls_order_batches(&self->dataset->evaluation))
+      printf("; %lld of %lld batches", (long long)found->batches,
+             (long long)ls_order_batches(&self->dataset->evaluation));
+    if (dropped) printf("; %lld too long, dropped", (long long)dropped);
+    putchar('\n');
+    return;
+  }
+  json_t *root = json_pack(
+      "{s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "loss", found->loss, "accuracy",
+      found->accuracy, "correct", (json_int_t)found->correct, "examples", (json_int_t)found->tokens,
+      "group", (json_int_t)self->run->embed.group, "dropped", (json_int_t)dropped, "batches",
+      (json_int_t)found->batches, "seconds", seconds, "examples_per_second", rate);
+  if (root) json_dumpf(root, stdout, 0);
+  putchar('\n');
+  json_decref(root);
+}
+
 /* Of a classifier: texts in place of tokens. */
 static void print_classified(const evaluated *self, double seconds) {
   const ls_evaluation *found = &self->found;
@@ -242,6 +270,10 @@ static void print_classified(const evaluated *self, double seconds) {
 }
 
 static void print_found(const evaluated *self, double seconds) {
+  if (self->dataset->text_pairs) {
+    print_vectors(self, seconds);
+    return;
+  }
   if (self->dataset->labelled) {
     print_classified(self, seconds);
     return;
@@ -309,8 +341,9 @@ static ls_status evaluate_in_world(evaluated *self, ls_error *error) {
   if (isnan(self->found.loss))
     return ls_fail(error, LS_INPUT, "%s: no token has a label: %s",
                    ls_run_file_where(self->run, "data.text"),
-                   self->dataset->labelled ? "every text is too long for data.seq_len"
-                                           : "each document is of one token alone");
+                   self->dataset->labelled || self->dataset->text_pairs
+                       ? "every text is too long for data.seq_len"
+                       : "each document is of one token alone");
   if (speaks) print_found(self, ls_now_s() - self->begin_s);
   return LS_OK;
 }

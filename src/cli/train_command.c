@@ -102,6 +102,9 @@ static const char *describe_chats(ls_arena *arena, const ls_dataset *dataset,
       ls_arena_printf(arena, "%s: %lld examples in %lld sequences; %lld of %lld tokens are trained",
                       dataset->pairs ? "pairs of answers" : "chats", (long long)all.examples,
                       (long long)all.row_count, (long long)all.trained, (long long)all.tokens);
+  if (dataset->text_pairs)
+    text = ls_arena_printf(arena, "pairs of texts: %lld examples in %lld sequences",
+                           (long long)all.examples, (long long)all.row_count);
   if (dataset->labelled) text = describe_texts(arena, classes, &all);
   if (all.dropped)
     text = ls_arena_printf(arena, "%s; %lld too long, dropped", text, (long long)all.dropped);
@@ -227,7 +230,7 @@ static void print_peak(void *context, const ls_peak *peak) {
  * teacher's share is no text's. */
 static void note_validation(const printer *self, int64_t step, double loss, double accuracy,
                             const char *end) {
-  if (self->dataset->labelled) {
+  if (self->dataset->labelled || self->dataset->text_pairs) {
     ls_progress_note(self->progress, "step %lld: validation loss %.4f, accuracy %.2f%%%s",
                      (long long)step, loss, 100 * accuracy, end);
     return;

@@ -46,8 +46,8 @@ bool ls_chat_texts_are(const ls_run_file *run) {
 
 void ls_chat_texts_resolve(ls_run_file *run) {
   if (run->data.documents != LS_RUN_DOCUMENTS_AUTO) return;
-  const bool chats =
-      ls_run_task_prefers(run->task) || run->task == LS_RUN_CLASSIFY || ls_chat_texts_are(run);
+  const bool chats = ls_run_task_prefers(run->task) || run->task == LS_RUN_CLASSIFY ||
+                     run->task == LS_RUN_EMBED || ls_chat_texts_are(run);
   run->data.documents = chats ? LS_RUN_MASKED : LS_RUN_STREAM;
   ls_run_file_mark_resolved(run, "data.documents");
 }

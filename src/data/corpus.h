@@ -20,6 +20,7 @@
 #include "chat/chat.h"
 #include "data/labelled.h"
 #include "data/text_files.h"
+#include "data/text_pairs.h"
 #include "tokenizer/tokenizer.h"
 
 /* Called now and then while texts are read; done and total in bytes as they lie on disk, and the
@@ -35,6 +36,7 @@ typedef struct ls_corpus_options {
   bool skip_bad_lines;         /* count them and go on */
   const ls_chat *chat;         /* of chats, an example a line; NULL: texts */
   const ls_labelled *labelled; /* likewise of texts with a class; NULL: they have none */
+  const ls_text_pair_options *text_pairs; /* likewise of pairs of texts; NULL: there are none */
   const ls_tokenizer *tokenizer;
   const char *cache_folder;     /* made if it is needed */
   ls_corpus_progress *progress; /* may be NULL */
@@ -93,7 +95,7 @@ int32_t ls_corpus_end_of_text(const ls_tokenizer *tokenizer);
 
 /* Whether tokens are marked: chats, and texts with a class. */
 static inline bool ls_corpus_is_marked(const ls_corpus_options *options) {
-  return options->chat || options->labelled;
+  return options->chat || options->labelled || options->text_pairs;
 }
 
 /* The key of JSON lines whose string is the document, in this file. */

@@ -225,6 +225,12 @@ static ls_status prepare_parts(const opening *self, ls_error *error) {
                     .seed = (uint64_t)data->seed};
   LS_TRY(make_masking(self, &order, error));
   LS_TRY(find_separator(self, &order, error));
+  if (made->text_pairs) {
+    ls_text_form *form = LS_NEW(self->arena, ls_text_form);
+    *form = (ls_text_form){self->run->embed.pairs, 2 + self->run->embed.negatives,
+                           (ls_text_pooling)(self->run->embed.pooling - LS_RUN_TEXT_LAST)};
+    order.texts = form;
+  }
   made->training = made->evaluation = order;
   made->training.shuffled = true;
   made->training.mix = LS_NEW_ARRAY(self->arena, ls_mix, made->text_count);
@@ -306,9 +312,24 @@ static ls_status open_labelled(opening *self, ls_error *error) {
                  (int)tokenizer->vocabulary);
 }
 
+/* Of each text as many tokens as leave room for the others. */
+static ls_status open_text_pairs(opening *self) {
+  const ls_run_file *run = self->run;
+  ls_text_pair_options *options = LS_NEW(self->arena, ls_text_pair_options);
+  const int64_t texts = 2 + run->embed.negatives;
+  const bool cut = run->data.too_long == LS_RUN_TOO_LONG_CUT;
+  *options = (ls_text_pair_options){self->options.tokenizer, run->embed.query_prompt,
+                                    run->embed.answer_prompt, run->embed.negatives,
+                                    cut ? run->data.seq_len / texts : 0};
+  self->options.text_pairs = options;
+  self->dataset->text_pairs = self->dataset->chats = true;
+  return LS_OK;
+}
+
 static ls_status open_chat(opening *self, ls_error *error) {
   const ls_run_data *data = &self->run->data;
   ls_dataset *made = self->dataset;
+  if (self->run->task == LS_RUN_EMBED) return open_text_pairs(self);
   if (self->run->task == LS_RUN_CLASSIFY) return open_labelled(self, error);
   made->pairs = ls_run_task_prefers(self->run->task);
   made->chats = made->pairs || ls_chat_texts_are(self->run);
@@ -336,6 +357,11 @@ static ls_status pack(const opening *self, ls_error *error) {
       if (made->pairs) {
         LS_TRY(ls_packing_make_pairs(self->arena, &each->part, data->seq_len,
                                      self->run->dpo.longest, &each->packing, error));
+        continue;
+      }
+      if (made->text_pairs) {
+        LS_TRY(ls_packing_make_texts(self->arena, &each->part, data->seq_len,
+                                     self->run->embed.pairs, &each->packing, error));
         continue;
       }
       const bool cut = data->too_long == LS_RUN_TOO_LONG_CUT;
@@ -381,17 +407,18 @@ static ls_status check_chats(const opening *self, ls_error *error) {
     dropped += packing->dropped + packing->unasked;
   }
   if (rows >= self->run->train.batch) return LS_OK;
-  return ls_fail(
-      error, LS_INPUT,
-      "%s: %lld %s make %lld sequences of %lld tokens (%lld more are too long); a "
-      "batch needs %lld: give more of them, or a smaller train.batch%s",
-      ls_run_file_where(self->run, "data.text"), (long long)examples,
-      made->pairs      ? "pairs"
-      : made->labelled ? "texts"
-                       : "chats",
-      (long long)rows, (long long)self->run->data.seq_len, (long long)dropped,
-      (long long)self->run->train.batch,
-      made->pairs ? ", or a data.seq_len that has room for both answers" : " or data.seq_len");
+  return ls_fail(error, LS_INPUT,
+                 "%s: %lld %s make %lld sequences of %lld tokens (%lld more are too long); a "
+                 "batch needs %lld: give more of them, or a smaller train.batch%s",
+                 ls_run_file_where(self->run, "data.text"), (long long)examples,
+                 made->pairs || made->text_pairs ? "pairs"
+                 : made->labelled                ? "texts"
+                                                 : "chats",
+                 (long long)rows, (long long)self->run->data.seq_len, (long long)dropped,
+                 (long long)self->run->train.batch,
+                 made->pairs        ? ", or a data.seq_len that has room for both answers"
+                 : made->text_pairs ? ", or a data.seq_len that has room for all texts of a pair"
+                                    : " or data.seq_len");
 }
 
 static ls_status open_parts(opening *self, ls_error *error) {

@@ -28,6 +28,7 @@ typedef struct ls_dataset {
   int64_t skipped;   /* bad lines, validation's included */
   bool chats;        /* examples, packed whole */
   bool pairs;        /* of answers, which are chats too */
+  bool text_pairs;   /* pairs of texts, which are examples packed whole too */
   bool labelled;     /* texts with a class, which are examples packed whole too */
   ls_chat *chat;     /* what they are rendered with */
   bool by_document;  /* evaluation is whole documents; else the tail, or files */

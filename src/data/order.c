@@ -206,6 +206,47 @@ static ls_status fill_packed(const ls_order *order, const ls_mix *mix, int64_t s
   return LS_OK;
 }
 
+int32_t ls_text_label(const ls_text_form *form, int64_t number, bool first, bool last) {
+  const bool asked = form->pooling == LS_TEXT_FIRST ? first : last;
+  if (asked && number % form->texts == 0) return (int32_t)number;
+  return asked || form->pooling == LS_TEXT_MEAN ? (int32_t)(-2 - number) : LS_NO_LABEL;
+}
+
+/* Of a pair, whose texts are numbered from `number` on, `count` tokens, of which the first of each
+ * text but the first is marked by a label. */
+static void tell_texts(const ls_text_form *form, int64_t number, int64_t count, int32_t *labels,
+                       int32_t *positions) {
+  int32_t position = 0;
+  for (int64_t t = 0; t < count; t++) {
+    const bool last = t + 1 == count || labels[t + 1] >= 0;
+    labels[t] = ls_text_label(form, number, position == 0, last);
+    if (positions) positions[t] = position;
+    position = last ? 0 : position + 1;
+    number += last;
+  }
+}
+
+/* A row of pairs of texts, which is number `number` of the step's. */
+static ls_status fill_texts(const ls_order *order, const ls_mix *mix, int64_t sequence,
+                            int64_t number, const ls_batch *row, ls_error *error) {
+  const ls_packing *packing = mix->packing;
+  const ls_text_form *form = order->texts;
+  int64_t at = 0, pair = number * form->pairs;
+  fill_empty(order->seq_len, row);
+  for (int64_t p = packing->rows[sequence]; p < packing->rows[sequence + 1]; p++) {
+    const ls_packed_piece *piece = &packing->pieces[p];
+    LS_TRY(ls_corpus_copy(mix->part.corpus, piece->first, piece->count, row->ids + at, error));
+    LS_TRY(ls_corpus_copy_labels(mix->part.corpus, piece->first, piece->count, row->labels + at,
+                                 error));
+    tell_texts(form, pair++ * form->texts, piece->count, row->labels + at,
+               row->positions ? row->positions + at : NULL);
+    at += piece->count;
+  }
+  for (int64_t t = at; row->positions && t < order->seq_len; t++)
+    row->positions[t] = (int32_t)(t - at);
+  return LS_OK;
+}
+
 static double share_of(uint64_t bits) {
   return (double)(bits >> 11) * 0x1p-53;
 }
@@ -250,6 +291,8 @@ static ls_status fill_row(const ls_order *order, int64_t sample, const ls_batch 
     fill_empty(length, row);
     return LS_OK;
   }
+  if (order->texts)
+    return fill_texts(order, &order->mix[at.part], at.sequence, sample % order->batch, row, error);
   if (order->mix[at.part].packing)
     return fill_packed(order, &order->mix[at.part], at.sequence, row, error);
   const ls_text_part *part = &order->mix[at.part].part;

@@ -45,6 +45,24 @@ typedef struct ls_masking {
   uint64_t seed;
 } ls_masking;
 
+/* What of a text its vector is made of. */
+typedef enum ls_text_pooling {
+  LS_TEXT_LAST = 0, /* its last token */
+  LS_TEXT_FIRST,
+  LS_TEXT_MEAN /* all of them */
+} ls_text_pooling;
+
+/* Pairs of texts: how many each sequence has at most, and of how many texts. Labels are those of
+ * graph/op_table_texts.c. */
+typedef struct ls_text_form {
+  int64_t pairs, texts;
+  ls_text_pooling pooling;
+} ls_text_form;
+
+/* Of a text that is number `number` of the step the label of a token, which is its first, or its
+ * last, or in between. */
+int32_t ls_text_label(const ls_text_form *form, int64_t number, bool first, bool last);
+
 typedef struct ls_order {
   ls_mix *mix;
   int mix_count;
@@ -54,6 +72,7 @@ typedef struct ls_order {
   int64_t period;            /* samples; all shares together */
   bool shuffled;             /* else in the texts' order, once */
   const ls_masking *masking; /* labels are of what it masks; NULL: of the next token */
+  const ls_text_form *texts; /* of pairs of texts; NULL: there are none */
   bool typed; /* of texts with a class: tokens behind a text's first `separator` are of type 1 */
   int32_t separator;
   bool masked; /* positions begin anew and labels end with each document */

@@ -8,6 +8,7 @@
 typedef struct bin {
   int64_t next; /* with as much room left; -1: none */
   int64_t last; /* piece put in; pieces of a bin are linked back */
+  int64_t held; /* pieces in it */
 } bin;
 
 typedef struct packer {
@@ -17,6 +18,7 @@ typedef struct packer {
   bool cut;
   bool whole;      /* documents, none of which is left out */
   int64_t longest; /* of one document of a pair; 0: there are no pairs */
+  int64_t most;    /* pieces of a sequence; 0: as many as fit */
   ls_packing *made;
   LS_LIST(ls_packed_piece) pieces;
   int64_t *before; /* [pieces] the one put into its bin before; -1: none */
@@ -203,7 +205,7 @@ static int64_t take_bin(packer *self, int64_t wanted, int64_t *room) {
     return b;
   }
   *room = self->seq_len;
-  self->bins[self->bin_count] = (bin){-1, -1};
+  self->bins[self->bin_count] = (bin){-1, -1, 0};
   return self->bin_count++;
 }
 
@@ -221,7 +223,7 @@ static void fill_bins(packer *self) {
     const int64_t b = take_bin(self, length, &room);
     self->before[p] = self->bins[b].last;
     self->bins[b].last = p;
-    put_back(self, b, room - length);
+    if (++self->bins[b].held != self->most) put_back(self, b, room - length);
   }
 }
 
@@ -277,6 +279,13 @@ ls_status ls_packing_make_each(ls_arena *arena, const ls_text_part *part, int64_
                                const ls_packing **packing, ls_error *error) {
   packer self = {.arena = arena, .part = part, .seq_len = seq_len, .cut = cut};
   return make(&self, (ls_packing){.labelled = true, .each = true}, packing, error);
+}
+
+ls_status ls_packing_make_texts(ls_arena *arena, const ls_text_part *part, int64_t seq_len,
+                                int64_t most, const ls_packing **packing, ls_error *error) {
+  packer self = {.arena = arena, .part = part, .seq_len = seq_len, .most = most};
+  LS_ASSERT(most > 0);
+  return make(&self, (ls_packing){.texts = true}, packing, error);
 }
 
 ls_status ls_packing_make_documents(ls_arena *arena, const ls_text_part *part, int64_t seq_len,

@@ -31,6 +31,7 @@ typedef struct ls_packing {
   bool first;           /* which is asked of their first token, not the last */
   bool each;            /* or of each token one */
   bool several;         /* or a set of them: as many tokens as the text has classes */
+  bool texts;           /* pairs of texts, whose first tokens are the trained ones */
   int64_t unasked;      /* left out: what is trained of them was cut off */
 } ls_packing;
 
@@ -58,6 +59,12 @@ LS_CHECKED ls_status ls_packing_make_labelled(ls_arena *arena, const ls_text_par
 LS_CHECKED ls_status ls_packing_make_each(ls_arena *arena, const ls_text_part *part,
                                           int64_t seq_len, bool cut, const ls_packing **packing,
                                           ls_error *error);
+
+/* The same of pairs of texts, which are a document each: at most so many in a sequence, none cut.
+ */
+LS_CHECKED ls_status ls_packing_make_texts(ls_arena *arena, const ls_text_part *part,
+                                           int64_t seq_len, int64_t most,
+                                           const ls_packing **packing, ls_error *error);
 
 /* All documents, or what the part has of its first and its last: of one that is longer than a
  * sequence pieces, each of which begins with the last token of the one before, so that every token

@@ -29,6 +29,8 @@ static uint64_t settings_of(const ls_corpus_options *options, const ls_text_file
   if (options->chat) hash = ls_fingerprint_word(hash, ls_chat_fingerprint(options->chat));
   if (options->labelled)
     hash = ls_fingerprint_word(hash, ls_labelled_fingerprint(options->labelled));
+  if (options->text_pairs)
+    hash = ls_fingerprint_word(hash, ls_text_pairs_fingerprint(options->text_pairs));
   for (int i = 0; i < files->count; i++) {
     const ls_text_file *each = &files->items[i];
     if (each->json_lines) hash = text_fingerprint(hash, ls_corpus_field(options, each));

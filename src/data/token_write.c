@@ -124,6 +124,7 @@ static ls_status read_line(const pass *self, const ls_text_block *block, ls_json
 static ls_status encode_root(const pass *self, const ls_text_file *file, const json_t *root,
                              ls_ids *ids, int64_t *chosen, ls_error *error) {
   const ls_corpus_options *options = self->file->options;
+  if (options->text_pairs) return ls_text_pairs_encode(options->text_pairs, root, ids, error);
   if (options->labelled)
     return ls_labelled_encode(options->labelled, root, ls_corpus_field(options, file), ids, error);
   return ls_chat_has_pairs(options->chat)
@@ -378,6 +379,8 @@ static ls_status write_all(void *context, ls_error *error) {
 static uint64_t content_of(const ls_token_file *file) {
   const uint64_t name = ls_random_stream(file->options->tokenizer->name);
   const ls_corpus_options *options = file->options;
+  if (options->text_pairs)
+    return ls_fingerprint_word(name, ls_text_pairs_fingerprint(options->text_pairs));
   if (options->labelled)
     return ls_fingerprint_word(name, ls_labelled_fingerprint(options->labelled));
   return options->chat ? ls_fingerprint_word(name, ls_chat_fingerprint(options->chat)) : name;

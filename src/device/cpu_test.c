@@ -159,6 +159,11 @@ static void test_cross_entropy(void **state) {
   run_made(make_several, 8);
 }
 
+static void test_texts(void **state) {
+  (void)state;
+  run_made(make_texts, 24);
+}
+
 static void test_optimizer(void **state) {
   (void)state;
   run_made(make_optimizer, 24);
@@ -334,6 +339,7 @@ int main(void) {
       cmocka_unit_test(test_bias_db),
       cmocka_unit_test(test_rope),
       cmocka_unit_test(test_cross_entropy),
+      cmocka_unit_test(test_texts),
       cmocka_unit_test(test_optimizer),
       cmocka_unit_test(test_move),
       cmocka_unit_test(test_attention),

@@ -205,6 +205,21 @@ static void make_preferences(subject *s) {
   *LS_APPEND(s->arena, &s->roots) = (ls_root){s->graph->loss, s->graph->loss_scale};
 }
 
+/* Texts, told apart, are one thing. Here each token is all of its text, and a step is this one. */
+static void make_texts(subject *s) {
+  const int64_t pairs = draw(s, 'p', 1, 2), texts = draw(s, 'q', 2, 3);
+  const int64_t group = draw(s, 'g', 1, 2), sequences = group * draw(s, 'b', 1, 2);
+  s->graph->sequence = pairs * texts;
+  s->graph->tokens = sequences * s->graph->sequence;
+  const int64_t tokens = s->graph->tokens;
+  s->graph->labels = ls_graph_input(s->graph, "texts", tokens);
+  ls_graph_tell_texts(s->graph,
+                      ls_graph_embedding(s->graph, parameter(s, "x", tokens, label_size(s, 'c')),
+                                         ls_graph_input(s->graph, "rows", tokens), 0),
+                      &(ls_text_pairs){.pairs = pairs, .texts = texts, .group = group, .scale = 3});
+  *LS_APPEND(s->arena, &s->roots) = (ls_root){s->graph->loss, s->graph->loss_scale};
+}
+
 /* A ring's parts differentiate together. Here one rank has all blocks: what a turn sees is what the
  * places say of its keys, all of them at its one turn. */
 static void make_ring(subject *s) {
@@ -259,6 +274,8 @@ static void set(const ls_view *view, int64_t i, double value) {
 static double value_of(const subject *s, const ls_tensor *tensor, int t, int64_t i) {
   const uint64_t bits = ls_random_bits(s->seed, 1000 + (uint64_t)t, (uint64_t)i);
   if (tensor->role == LS_ROLE_INPUT && strcmp(tensor->name, "rows") == 0) return (double)i;
+  if (tensor->role == LS_ROLE_INPUT && strcmp(tensor->name, "texts") == 0)
+    return bits % 5 == 0 ? -1 : bits % 2 ? (double)i : (double)(-2 - i);
   if (tensor->role == LS_ROLE_INPUT && strcmp(tensor->name, "labels") == 0)
     return (double)(bits % (uint64_t)(label_size(s, 'v') + 1)) - 1;
   if (tensor->role == LS_ROLE_INPUT && s->kind == LS_OP_EMBEDDING)
@@ -379,6 +396,8 @@ static subject make_subject(ls_op_kind kind, uint64_t seed, int frozen) {
     make_distillation(&s);
   else if (kind == LS_OP_XENT_SUM_EACH || kind == LS_OP_PAIR_LOSS)
     make_preferences(&s);
+  else if (kind >= LS_OP_TEXT_SUMS && kind <= LS_OP_TEXT_FOUND)
+    make_texts(&s);
   else if (kind == LS_OP_RING_ATTENTION || kind == LS_OP_RING_END)
     make_ring(&s);
   else if (kind >= LS_OP_CHOICES && kind <= LS_OP_FROM_SLOTS)

@@ -98,7 +98,8 @@ static const case_maker makers[] = {
     make_sink_attention, make_grouped,       make_route,         make_routed,
     make_ring,           make_heads_product, make_rope_columns,  make_heads,
     make_router,         make_loads,         make_distillation,  make_schedulefree,
-    make_sink_bwd,       make_paired,        make_grouped_bias,  make_fp8};
+    make_sink_bwd,       make_paired,        make_grouped_bias,  make_fp8,
+    make_texts};
 
 enum { MAKERS = sizeof makers / sizeof *makers };
 

@@ -236,6 +236,11 @@ static double input_value(const kernel_case *test, int input, int64_t i, int64_t
       (test->kind == LS_OP_ROW_SCALE && input == 2) ||
       (test->kind == LS_OP_ROW_SCALE_BWD && input == 3))
     return value + 2;
+  /* Scores that are not large, and more than the own one's. */
+  if ((test->kind == LS_OP_TEXT_MATCH || test->kind == LS_OP_TEXT_MATCH_BWD) &&
+      (input == 0 || input == 2))
+    return value / 8;
+  if (test->kind == LS_OP_TEXT_LOSS && input == 0) return value + 3;
   /* Sums of do . o that cancel are rounding. */
   if ((test->kind == LS_OP_SINK_BWD || test->kind == LS_OP_RING_END_BWD) && input < 2)
     return value + 2;
@@ -361,6 +366,9 @@ static void make_case(kernel_case *test, ls_op_kind kind, ls_dtype dtype, uint64
                                      .weight_decay = 0.1,
                                      .clip = 1,
                                      .dpo_beta = 0.5,
+                                     .pairs = draw(seed, 'P', 1, 9),
+                                     .texts = draw(seed, 'W', 2, 4),
+                                     .answers = seed % 2,
                                      .weight = 0.5};
   add_options(test);
   test->args.attributes = &test->attributes;
@@ -539,8 +547,9 @@ static void no_rows_give_zero_gradients(void **state) {
   /* embedding, linear, bias: 1 each; norms: 2, 1, 1 and 1; grouped products: 2, their biases: 2;
    * sinks: 1, and of a ring 1; loss, count and norm: 1 each; of pairs the loss and the count 1
    * each, rewards 3; of routers the losses 1 each, loads 2 and 1; of distillation 3; of weighted
-   * labels the loss and the count, and of several the loss. */
-  assert_int_equal(zeroed, 33);
+   * labels the loss and the count, and of several the loss; of texts sums, answers, the loss and
+   * what is found. */
+  assert_int_equal(zeroed, 37);
 }
 
 static void in_place_equals_apart(void **state) {

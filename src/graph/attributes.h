@@ -45,7 +45,8 @@ enum { LS_ACTIVATION_COUNT = LS_RELU + 1 };
   X(double, scale)             /* embedding: of rows; route: of weights; 0: none. scale: of all   \
                                 * elements. router_loss: of the loss that balances loads.         \
                                 * distillation: the teacher's share of the loss. pair_loss: of    \
-                                * the chosen's own, with odds ratios; 0: with a reference */      \
+                                * the chosen's own, with odds ratios; 0: with a reference.        \
+                                * text_match: of cosines */                                       \
   X(double, z_scale)           /* router_loss: of squares of the logits' log-sum-exp */           \
   X(double, dropout)           /* dropout, attention: the part that is dropped */                 \
   X(int64_t, site)             /* with dropout: which of the model it is */                       \
@@ -57,6 +58,10 @@ enum { LS_ACTIVATION_COUNT = LS_RELU + 1 };
   X(double, gate_limit)        /* paired_glu: of gates and ups */                                 \
   X(double, gate_slope)        /* paired_glu: by which the gate is multiplied in its sigmoid */   \
   X(double, dpo_beta)          /* pairs: of differences of log-probabilities */                   \
+  X(int64_t, pairs)            /* text_sums: of the microbatch; text_match: of a group, whose     \
+                                * answers are told apart */                                       \
+  X(int64_t, texts)            /* of such a pair: what asks, its answer, and wrong ones */        \
+  X(int64_t, answers)          /* text_sums: 1: of all texts but those that ask; 0: of these */   \
   X(double, smoothing)         /* pair_loss: the share of pairs that are the wrong way round */   \
   X(double, beta1)             /* adamw, lion; sgd: the momentum */                               \
   X(double, beta2)             /* adamw, lion */                                                  \

@@ -692,6 +692,35 @@ void ls_graph_preferences(ls_graph *graph, ls_tensor_id logits, double beta, dou
          &(ls_attributes){.sequence = graph->sequence, .dpo_beta = beta, .smoothing = smoothing});
 }
 
+/* The texts' unit vectors, and 1 over their lengths. */
+static void make_units(ls_graph *graph, ls_tensor_id x, const ls_text_pairs *of, bool answers,
+                       ls_tensor_id units[2]) {
+  const int64_t pairs = graph->tokens / graph->sequence * of->pairs;
+  const ls_attributes attributes = {.pairs = pairs, .texts = of->texts, .answers = answers};
+  const ls_tensor_id sums =
+      first_output(graph, LS_OP_TEXT_SUMS, &attributes, (ls_tensor_id[]){x, graph->labels},
+                   (int64_t[]){answers ? pairs * (of->texts - 1) : pairs});
+  const int node = ls_graph_node(graph, LS_OP_UNIT_ROWS, NULL, &sums, LS_MAX_OUTPUTS, NULL);
+  memcpy(units, graph->nodes.items[node].out, 2 * sizeof *units);
+}
+
+void ls_graph_tell_texts(ls_graph *graph, ls_tensor_id x, const ls_text_pairs *of) {
+  const ls_attributes attributes = {
+      .pairs = of->group * of->pairs, .texts = of->texts, .scale = of->scale};
+  ls_tensor_id all[4];
+  LS_ASSERT(of->texts >= 2 && graph->tokens / graph->sequence % of->group == 0);
+  make_units(graph, x, of, false, all);
+  make_units(graph, x, of, true, all + 2);
+  const int match = ls_graph_node(graph, LS_OP_TEXT_MATCH, &attributes, all, LS_MAX_OUTPUTS, NULL);
+  const ls_tensor_id sum = graph->nodes.items[match].out[0];
+  const ls_tensor_id own = graph->nodes.items[match].out[1];
+  const ls_tensor_id found = graph->nodes.items[match].out[2];
+  graph->loss =
+      first_output(graph, LS_OP_TEXT_LOSS, NULL, (ls_tensor_id[]){sum, own, all[1]}, NULL);
+  graph->rewards[0] = first_output(graph, LS_OP_TEXT_FOUND, NULL, &found, NULL);
+  count_by(graph, LS_OP_COUNT_VALID, none, 0);
+}
+
 void ls_graph_odds(ls_graph *graph, ls_tensor_id logits, double lambda) {
   prefer(graph, logits,
          &(ls_attributes){.sequence = graph->sequence, .dpo_beta = lambda, .scale = 1});

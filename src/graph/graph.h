@@ -368,6 +368,20 @@ void ls_graph_preferences(ls_graph *graph, ls_tensor_id logits, double beta, dou
  * labels, over pairs the mean of -log p(chosen) - lambda log sigmoid(log odds ratio). */
 void ls_graph_odds(ls_graph *graph, ls_tensor_id logits, double lambda);
 
+/* Pairs of texts of which each sequence has so many at most, and what is told apart. */
+typedef struct ls_text_pairs {
+  int64_t pairs; /* 0: there are none */
+  int64_t texts; /* of each: 2, or 3 with a wrong answer */
+  int64_t
+      group; /* sequences, whole groups of which a microbatch has: whose answers are told apart */
+  double scale; /* of cosines */
+} ls_text_pairs;
+
+/* The loss over pairs of texts, whose vectors are sums of x [n, c] over the tokens that labels name
+ * (op_table_texts.c): the mean over the texts that ask of -log softmax(scale cosine) of their own
+ * answer. Sets graph->loss, the cells and in place of rewards how many find theirs; no logits. */
+void ls_graph_tell_texts(ls_graph *graph, ls_tensor_id x, const ls_text_pairs *of);
+
 /* The same against a teacher's logits of as many columns, whose gradient nobody asks for:
  * 1 - share of the cross-entropy, and share of temperature^2 KL(teacher || student) with both
  * logits over the temperature, which is above 0. */

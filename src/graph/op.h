@@ -113,6 +113,11 @@ enum {
   X(PAIR_LOSS, "pair_loss")                       \
   X(PAIR_REWARDS, "pair_rewards")                 \
   X(PAIR_SHARES, "pair_shares")                   \
+  X(TEXT_SUMS, "text_sums")                       \
+  X(UNIT_ROWS, "unit_rows")                       \
+  X(TEXT_MATCH, "text_match")                     \
+  X(TEXT_LOSS, "text_loss")                       \
+  X(TEXT_FOUND, "text_found")                     \
   /* backward */                                  \
   X(EMBEDDING_DW, "embedding_dw")                 \
   X(LINEAR_DX, "linear_dx")                       \
@@ -163,6 +168,9 @@ enum {
   X(BCE_GRAD, "bce_grad")                         \
   X(DISTILL_GRAD, "distill_grad")                 \
   X(PAIR_LOSS_BWD, "pair_loss_bwd")               \
+  X(TEXT_SUMS_BWD, "text_sums_bwd")               \
+  X(UNIT_ROWS_BWD, "unit_rows_bwd")               \
+  X(TEXT_MATCH_BWD, "text_match_bwd")             \
   /* the step around them */                      \
   X(COUNT_VALID, "count_valid")                   \
   X(COUNT_PAIRS, "count_pairs")                   \
@@ -254,7 +262,8 @@ typedef enum ls_again {
 typedef enum ls_duty {
   LS_DUTY_NONE = 0,
   LS_DUTY_LOSS,    /* output 0 is a loss, summed over tokens, or over pairs */
-  LS_DUTY_REWARDS, /* outputs are summed over pairs, and told with the loss */
+  LS_DUTY_REWARDS, /* outputs are summed over pairs (of answers, of texts), and told with the loss
+                    */
   LS_DUTY_LOADS,   /* output 0 is summed over the step, and told with the loss: tokens by expert */
   LS_DUTY_DROPPED, /* likewise: choices that are dropped, by expert */
   LS_DUTY_COUNT,   /* of tokens that have a label, their weights, or pairs: what the loss is a mean
@@ -309,8 +318,8 @@ typedef struct ls_op {
    * them are P(mask) and the others R, so are its outputs. Where its experts are sharded, these may
    * be P(mask) or R, and what it makes of them has P(mask) in place of P(sum). NULL: none. */
   const char *masked;
-  /* Inputs, as a string of digits, that are sums over the tokens of all sequences: they are
-   * finished over axes that divide these too. NULL: none. */
+  /* Inputs, as a string of digits, that are of all sequences, or sums over their tokens: over axes
+   * that divide these they are gathered, or finished, too. NULL: none. */
   const char *whole;
   ls_reduce reduce;
   char picked;        /* label of whose entries only those are touched that tokens name; 0: none */
@@ -358,7 +367,7 @@ bool ls_op_may_shard(const ls_op *row, char label, ls_shares axis);
 /* Whether tokens (label n) are taken one by one, so that the op may run for some rows alone. */
 bool ls_op_takes_rows(const ls_op *row);
 
-/* Whether this input is a sum over all sequences' tokens. */
+/* Whether this input is brought together over axes that divide sequences. */
 bool ls_op_reads_whole(const ls_op *row, int input);
 
 /* Whether this input is of whole numbers. */

@@ -782,8 +782,9 @@ static const ls_op rows[LS_OP_COUNT] = {
 };
 
 const ls_op *ls_op_row(ls_op_kind kind) {
-  enum { PARTS = 4 };
-  static const ls_op *const parts[PARTS] = {ls_step_ops, ls_class_ops, ls_capacity_ops, ls_fp8_ops};
+  enum { PARTS = 5 };
+  static const ls_op *const parts[PARTS] = {ls_step_ops, ls_class_ops, ls_capacity_ops, ls_fp8_ops,
+                                            ls_text_ops};
   for (int p = 0; p < PARTS; p++)
     if (parts[p][kind].labels) return &parts[p][kind];
   return &rows[kind];

@@ -19,6 +19,7 @@ static ls_status build_graph(ls_arena *arena, const ls_training *training, const
                               .sequence = training->sequence,
                               .documents = training->documents,
                               .pairs = training->pairs,
+                              .texts = training->texts,
                               .weighted = training->weighted,
                               .teacher = training->teacher};
   ls_build_options_lay(&options, layout);

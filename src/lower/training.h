@@ -21,6 +21,7 @@ typedef struct ls_training {
   int64_t batch, sequence; /* sequences of a step over the whole mesh; tokens of each */
   bool documents;          /* attention stays inside of each */
   ls_model_pairs pairs;    /* a loss over pairs of answers, in documents */
+  ls_text_pairs texts;     /* or over pairs of texts */
   bool weighted;           /* labels count as often as an input says */
   ls_model_teacher teacher;
   bool evaluates; /* there is no step: both programs are the evaluation, of frozen parameters */

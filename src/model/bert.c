@@ -145,7 +145,7 @@ static ls_tensor_id block(ls_builder *builder, ls_tensor_id x) {
 /* What stands before the product with the vocabulary. */
 static ls_tensor_id transform(ls_builder *builder, ls_tensor_id x) {
   const ls_model_config *config = builder->config;
-  if (config->classes) return x;
+  if (config->classes || config->vectors) return x;
   ls_tensor_id y = ls_builder_project(builder, x, "dense", config->width, LS_TP_REPLICATED, true,
                                       config->initializer_range);
   y = ls_graph_gelu(builder->graph, y, config->activation);

@@ -222,6 +222,10 @@ static ls_status check_options(const ls_model_config *config, const ls_build_opt
                    "%s: has a head over %lld classes, and writes no text; expected a model whose "
                    "head is of tokens (lockstep evaluate tells how well it classifies)",
                    config->source, (long long)config->classes);
+  if (decode && config->vectors)
+    return ls_fail(error, LS_INPUT,
+                   "%s: makes vectors of texts, and writes none; expected a model with a head",
+                   config->source);
   if (longest < 1 || options->tokens < 1 || (decode && options->tokens > all_cache_rows(options)))
     return ls_fail(error, LS_INPUT,
                    "%s: %lld tokens in sequences of %lld; expected at least one of each",
@@ -230,6 +234,13 @@ static ls_status check_options(const ls_model_config *config, const ls_build_opt
     return ls_fail(error, LS_INPUT,
                    "%s: %lld tokens are not whole sequences of %lld; use a multiple of it",
                    config->source, (long long)options->tokens, (long long)options->sequence);
+  const int64_t group = decode ? 0 : options->texts.group;
+  if (group > 0 && options->tokens / options->sequence % group != 0)
+    return ls_fail(error, LS_INPUT,
+                   "%s: %lld sequences at a time, over all ranks, are not whole groups of %lld "
+                   "(embed.group), among whose texts each finds its answer; use a multiple",
+                   config->source, (long long)(options->tokens / options->sequence),
+                   (long long)group);
   if (decode && ls_model_is_encoder(config))
     return ls_fail(error, LS_INPUT,
                    "%s: %s is an encoder, whose tokens see those behind them: it predicts masked "
@@ -406,6 +417,12 @@ static ls_graph *build(ls_arena *arena, const ls_model_config *config,
   }
   ls_graph_segment(graph, "head");
   x = final_norm(&builder, x);
+  if (config->vectors) {
+    LS_ASSERT(!taught);
+    ls_builder_balance(&builder);
+    if (options->texts.pairs > 0) ls_graph_tell_texts(graph, x, &options->texts);
+    return graph;
+  }
   if (taught) y = logits_of(&teacher, final_norm(&teacher, y));
   ls_tensor_id logits = logits_of(&builder, x);
   ls_builder_balance(&builder);

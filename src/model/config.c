@@ -78,7 +78,7 @@ static const char common_unused[] =
     " return_dict_in_generate sep_token_id suppress_tokens task_specific_params temperature"
     " tf_legacy_loss tokenizer_class top_k top_p torch_dtype torchscript transformers_version"
     " typical_p unk_token_id unsloth_fixed unsloth_version use_bfloat16 use_cache"
-    " bos_token_id eos_token_id"
+    " bos_token_id eos_token_id text_vectors"
     " ";
 
 static bool lists(const char *const *keys, const char *key) {
@@ -238,6 +238,7 @@ static ls_status read_object(ls_arena *arena, const ls_json_object *json, ls_mod
   LS_TRY(family->read(arena, json, config, error));
   LS_TRY(check_size(json, config, error));
   LS_TRY(ls_config_read_classes(arena, json, config, error));
+  LS_TRY(ls_config_read_vectors(json, config, error));
   return ls_config_read_blocks(arena, json, config, error);
 }
 

@@ -197,6 +197,10 @@ LS_CHECKED ls_status ls_config_read_blocks(ls_arena *arena, const ls_json_object
 LS_CHECKED ls_status ls_config_read_classes(ls_arena *arena, const ls_json_object *json,
                                             ls_model_config *config, ls_error *error);
 
+/* Sets config->vectors where config.json says that it makes vectors of texts (set_vectors). */
+LS_CHECKED ls_status ls_config_read_vectors(const ls_json_object *json, ls_model_config *config,
+                                            ls_error *error);
+
 /* A config.json's text with a "quantization_config" where the precision is that of blocks, and
  * without one where not. One that is there stays, unless it is told of `others`. */
 const char *ls_config_with_blocks(ls_arena *arena, const char *text, ls_precision precision,

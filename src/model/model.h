@@ -108,7 +108,8 @@ enum { LS_LAYER_WINDOW = 1, LS_LAYER_NO_ROPE = 2, LS_LAYER_DENSE = 4 };
   /* that the head tells apart, of a text by its last token; 0: the head is of tokens */           \
   X(int64_t, classes, "classes")                                                                   \
   X(ls_pooling, pooling, "classifier_pooling") /* with classes: what of a text they are told by */ \
-  X(bool, several, "problem_type")             /* a text may have any of the classes */
+  X(bool, several, "problem_type")             /* a text may have any of the classes */            \
+  X(bool, vectors, "head") /* it has none: what it makes of a text is a vector */
 
 /* The products of a block that adapters can be beside: by the name that their weights have. */
 enum { LS_MODEL_LINEARS = 7 };
@@ -211,6 +212,20 @@ void ls_model_set_several(ls_arena *arena, ls_model_config *config);
  * family does. */
 void ls_model_set_pooling(ls_arena *arena, ls_model_config *config, ls_pooling pooling);
 
+/* How a model makes vectors of texts: what of a text ("last", "cls", "mean"), and behind what it
+ * was trained to be asked and to answer; the longest text in tokens. */
+typedef struct ls_text_vectors {
+  const char *pooling, *query_prompt, *answer_prompt;
+  int64_t longest;
+} ls_text_vectors;
+
+/* Takes the head from a model that has one of tokens, so that it makes vectors of texts;
+ * config.json says so and how. */
+void ls_model_set_vectors(ls_arena *arena, ls_model_config *config, const ls_text_vectors *told);
+
+/* What config.json says of that, in the arena; false: nothing, and *told is as before. */
+bool ls_model_text_vectors(ls_arena *arena, const ls_model_config *config, ls_text_vectors *told);
+
 /* End tokens that stand between two texts told together; 0: each is as it is alone. */
 int ls_model_pair_ends(const ls_model_config *config);
 
@@ -303,6 +318,7 @@ typedef struct ls_build_options {
   int64_t expert_bound; /* and hundredths of even loads that one may send another; 0: all */
   bool weighted;        /* labels count as often as graph->weights says */
   ls_model_pairs pairs; /* with documents, two of which may be as long as the model is made for */
+  ls_text_pairs texts;  /* of a model of vectors */
   ls_model_teacher teacher; /* not in decoding, nor with pairs */
 } ls_build_options;
 

@@ -91,7 +91,7 @@ static ls_tensor_id transform(ls_builder *builder, ls_tensor_id x) {
   const ls_model_config *config = builder->config;
   ls_graph *graph = builder->graph;
   x = ls_graph_stream(graph, ls_builder_norm(builder, "final_norm", x));
-  if (config->classes) return x;
+  if (config->classes || config->vectors) return x;
   ls_tensor_id y = ls_builder_project(builder, x, "dense", config->width, LS_TP_REPLICATED, false,
                                       config->initializer_range);
   y = ls_graph_gelu(graph, y, LS_GELU_ERF);

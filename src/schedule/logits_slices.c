@@ -167,7 +167,7 @@ static bool all_may_slice(const slicer *s) {
 
 static bool make(slicer *s) {
   const ls_graph *graph = s->sharded->graph;
-  if (graph->loss.index < 0) return false;
+  if (graph->loss.index < 0 || graph->logits.index < 0) return false;
   find_wide(s);
   find_nodes(s);
   s->out->all = stored_rows(s->sharded, s->sharded->nodes.items[s->out->first].out[0]);

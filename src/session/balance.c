@@ -61,10 +61,11 @@ ls_status ls_balance_apply(ls_session *session, ls_error *error) {
   if (balance->bias_rate > 0 && !session->config.router_bias)
     return refuse(session, "experts.bias_rate",
                   "given for a model whose routers have no correction bias; expected 0", error);
-  if (!prefers && task != LS_RUN_CLASSIFY) return LS_OK;
+  if (!prefers && task != LS_RUN_CLASSIFY && task != LS_RUN_EMBED) return LS_OK;
   if (!prefers && (run->aux_loss > 0 || run->z_loss > 0))
     return refuse(session, run->aux_loss > 0 ? "experts.aux_loss" : "experts.z_loss",
-                  "found with texts with a class, whose loss is a mean over these and not over "
+                  "found with texts that have a class or a vector, whose loss is a mean over these "
+                  "and not over "
                   "tokens; expected 0",
                   error);
   if (run->aux_loss <= 0) balance->aux = 0; /* the configuration's, unless it is asked for */

@@ -6,6 +6,7 @@
 #include "session/balance.h"
 #include "session/classes.h"
 #include "session/quantize.h"
+#include "session/vectors.h"
 #include "store/adapters.h"
 
 static bool asks_all_linear(const ls_run_lora *lora) {
@@ -86,6 +87,7 @@ static ls_status apply_fp8(ls_session *session, ls_error *error) {
 ls_status ls_session_find_model(ls_session *session, ls_error *error) {
   LS_TRY(find_model(session, error));
   LS_TRY(ls_classes_settle(session, error));
+  LS_TRY(ls_vectors_settle(session, error));
   LS_TRY(ls_quantize_apply(session->run, &session->config, error));
   LS_TRY(apply_fp8(session, error));
   apply_dropout(session);

@@ -164,14 +164,15 @@ static ls_status check_no_pairs(const ls_run_file *run, ls_error *error) {
                  ls_run_file_where(run, key ? key : "orpo.lambda"), key ? "dpo" : "orpo");
 }
 
-/* An encoder predicts masked tokens or classes, and all others continue a text. */
+/* An encoder predicts masked tokens or classes, or makes vectors, and all others continue a text.
+ */
 static ls_status check_masking(const ls_session *session, ls_error *error) {
   const ls_run_file *run = session->run;
   const bool encoder = ls_model_is_encoder(&session->config), masks = run->task == LS_RUN_MLM;
-  if (encoder && !masks && run->task != LS_RUN_CLASSIFY)
+  if (encoder && !masks && run->task != LS_RUN_CLASSIFY && run->task != LS_RUN_EMBED)
     return ls_fail(error, LS_INPUT,
-                   "%s: %s is an encoder, whose tokens see those behind them: give task=mlm or "
-                   "task=classify",
+                   "%s: %s is an encoder, whose tokens see those behind them: give task=mlm, "
+                   "task=classify or task=embed",
                    ls_run_file_where(run, "task"), session->config.family);
   if (masks && !encoder)
     return ls_fail(error, LS_INPUT,

@@ -3,6 +3,7 @@
 #include "base/random.h"
 #include "run/rank_threads.h"
 #include "session/step.h"
+#include "session/vectors.h"
 
 /* What the ranks of this process share. */
 typedef struct repeating {
@@ -21,10 +22,14 @@ static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t
   const ls_model_config *config = &of->session->config;
   const uint64_t vocabulary = (uint64_t)config->vocabulary;
   const uint64_t labels = config->classes ? (uint64_t)ls_model_labels(config) : vocabulary;
+  const ls_text_pairs texts = ls_vectors_pairs(of->session->run);
   for (int64_t i = 0; i < count; i++) {
     const uint64_t at = (uint64_t)(first + i);
     batch->ids[i] = (int32_t)(ls_random_bits(1, (uint64_t)step, at) % vocabulary);
     batch->labels[i] = (int32_t)(ls_random_bits(1, (uint64_t)step, at + 1) % labels);
+    if (config->vectors)
+      batch->labels[i] =
+          ls_vectors_label_of_chance(&texts, of->session->sequence, 1, step, first + i);
     batch->positions[i] = (int32_t)((first + i) % of->session->sequence);
   }
   return LS_OK;

@@ -18,6 +18,7 @@
 #include "session/quantize.h"
 #include "session/starting_weights.h"
 #include "session/teacher.h"
+#include "session/vectors.h"
 #include "store/adapters.h"
 #include "store/freeze.h"
 #include "store/weights_folder.h"
@@ -385,6 +386,7 @@ ls_training ls_session_training(const ls_session *session) {
                        .sequence = session->sequence,
                        .documents = session->run->data.documents == LS_RUN_MASKED,
                        .pairs = pairs_of(session->run),
+                       .texts = ls_vectors_pairs(session->run),
                        .weighted = session->run->classes.weight,
                        .teacher = ls_teacher_of(session),
                        .evaluates = session->evaluates,

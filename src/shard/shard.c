@@ -223,10 +223,20 @@ static bool is_weights(const sharder *s, const ls_tensor *tensor) {
          ls_op_row(s->graph->nodes.items[tensor->producer].kind)->again == LS_AGAIN_ALWAYS;
 }
 
+/* Those of the family on which the two are not the same. */
+static ls_axes moved_axes(const sharder *s, const ls_placement *now, const ls_placement *target,
+                          ls_axes family) {
+  ls_axes moved = 0;
+  for (int a = 0; family >> a; a++)
+    if (family >> a & 1 && !ls_placement_equal(&s->out->mesh, now, target, 1u << a))
+      moved |= 1u << a;
+  return moved;
+}
+
 /* Bytes to bring input `i` where the choices want it; negative: impossible. Parameters never move:
  * only stored -> used converts them, and that is the schedule's. The data axes divide the batch for
- * the whole step: of it nothing moves over those that divide it by whole sequences, but sums over
- * all of them. */
+ * the whole step: of it nothing moves over those that divide it by whole sequences, but what the
+ * row says is of all of them. */
 static double input_cost(const sharder *s, const node_context *context, int i, ls_axes family) {
   const ls_tensor_id id = context->node->in[i];
   const ls_tensor *tensor = ls_graph_tensor(s->graph, id);
@@ -238,8 +248,8 @@ static double input_cost(const sharder *s, const node_context *context, int i, l
   const bool moves =
       !is_weights(s, tensor) && tensor->role != LS_ROLE_CELL && tensor->role != LS_ROLE_STATE;
   if (!moves) return -1;
-  if (family & ls_mesh_data(&s->out->mesh) & ~ls_mesh_context(&s->out->mesh) &
-          ~ls_mesh_experts(&s->out->mesh) &&
+  if (moved_axes(s, now, &target, family) & ls_mesh_data(&s->out->mesh) &
+          ~ls_mesh_context(&s->out->mesh) & ~ls_mesh_experts(&s->out->mesh) &&
       !ls_op_reads_whole(context->row, i))
     return -1;
   if (parts_ways(&s->out->mesh, now, &target, family)) return -1;
@@ -365,8 +375,9 @@ static ls_status choose(const sharder *s, node_context *context, ls_axes family,
 }
 
 /* A data axis has nothing to do with others, so each is chosen for by itself; the parts of a user's
- * tensor axis or context together, as one collective may be over several. So the work grows with
- * the number of axes, and exponentially only with the parts of one. */
+ * tensor axis or context together, as one collective may be over several; and all where something
+ * is of all sequences. So the work grows with the number of axes, and exponentially only with the
+ * parts of one, but for the few ops of the last kind. */
 static ls_status choose_all(const sharder *s, node_context *context, ls_error *error) {
   const ls_mesh *mesh = &s->out->mesh;
   memset(context->choice, CUT_NOTHING, sizeof context->choice);
@@ -374,7 +385,7 @@ static ls_status choose_all(const sharder *s, node_context *context, ls_error *e
   for (int a = 0; a < mesh->count; a++) {
     if (!(left >> a & 1)) continue;
     char only[MAX_CHOICES];
-    if (mesh->axes[a].shares & LS_SHARES_ANY_EXPERTS &&
+    if (mesh->axes[a].shares & LS_SHARES_ANY_EXPERTS && !context->row->whole &&
         list_choices(s, context, &mesh->axes[a], only) == 1) {
       context->choice[a] = only[0]; /* what it moves may need other axes to move too */
       continue;
@@ -383,6 +394,7 @@ static ls_status choose_all(const sharder *s, node_context *context, ls_error *e
     const ls_axes together = ls_mesh_axes(mesh, LS_MESH_TENSOR) | ls_mesh_context(mesh);
     for (int b = a + 1; b < mesh->count && together >> a & 1; b++)
       if (left >> b & 1 && strcmp(mesh->axes[b].part, mesh->axes[a].part) == 0) family |= 1u << b;
+    if (context->row->whole) family = left;
     left &= ~family;
     LS_TRY(choose(s, context, family, error));
   }

@@ -346,6 +346,7 @@ static json_t *number(double value) {
 }
 
 static const char *task_of(const ls_model_config *config) {
+  if (config->vectors) return "FEATURE_EXTRACTION";
   if (!config->classes) return "CAUSAL_LM";
   return config->pooling == LS_POOLING_EACH ? "TOKEN_CLS" : "SEQ_CLS";
 }

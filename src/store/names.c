@@ -222,14 +222,15 @@ ls_status ls_weights_plan_form(ls_arena *arena, const ls_model_config *config,
     return ls_fail(error, LS_INTERNAL, "%s: no names of tensors for the family %s", config->source,
                    config->family);
   const ls_class_head head = ls_class_head_of(config);
-  *plan = (ls_weight_plan){
-      .family = family->family,
-      .prefix = family->prefix,
-      .ignored = family->ignored,
-      .tied_head = config->tied && !config->classes
-                       ? ls_arena_printf(arena, "%s.weight", family->head)
-                       : NULL,
-      .other_heads = config->classes ? list_other_heads(arena, family, &head) : NULL};
+  *plan = (ls_weight_plan){.family = family->family,
+                           .prefix = family->prefix,
+                           .ignored = family->ignored,
+                           .tied_head = config->tied && !config->classes && !config->vectors
+                                            ? ls_arena_printf(arena, "%s.weight", family->head)
+                                            : NULL,
+                           .other_heads = config->classes || config->vectors
+                                              ? list_other_heads(arena, family, &head)
+                                              : NULL};
   const bool variant = (config->parallel && !config->shared_norm) ||
                        (config->latent && !config->query_latent) || config->skipped_positions;
   const ls_name_rule *rules = replace_rules(arena, family->rules,

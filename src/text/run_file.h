@@ -213,14 +213,16 @@ typedef struct ls_run_experts {
 } ls_run_experts;
 
 /* What is learned: the next token, which of two answers is preferred (against a reference, or by
- * the ratio of their odds), the class of a text, what a teacher says, or what was masked. */
+ * the ratio of their odds), the class of a text, what a teacher says, what was masked, or vectors
+ * of texts, near those of their answers. */
 typedef enum ls_run_task {
   LS_RUN_NEXT_TOKEN,
   LS_RUN_DPO,
   LS_RUN_CLASSIFY,
   LS_RUN_DISTILL,
   LS_RUN_MLM,
-  LS_RUN_ORPO
+  LS_RUN_ORPO,
+  LS_RUN_EMBED
 } ls_run_task;
 
 /* Whether it is learned of pairs of answers. */
@@ -246,6 +248,22 @@ typedef struct ls_run_dpo {
 typedef struct ls_run_orpo {
   double lambda;
 } ls_run_orpo;
+
+typedef enum ls_run_text_pooling {
+  LS_RUN_TEXT_AUTO = 0,
+  LS_RUN_TEXT_LAST,
+  LS_RUN_TEXT_CLS,
+  LS_RUN_TEXT_MEAN
+} ls_run_text_pooling;
+
+/* Vectors of texts. */
+typedef struct ls_run_embed {
+  ls_run_text_pooling pooling; /* once the model is found no longer auto */
+  double scale;
+  int64_t pairs, negatives;
+  int64_t group; /* 0 auto: train.batch */
+  const char *query_prompt, *answer_prompt;
+} ls_run_embed;
 
 typedef enum ls_run_pooling {
   LS_RUN_POOLING_AUTO = 0,
@@ -366,6 +384,7 @@ typedef struct ls_run_file {
   ls_run_dpo dpo;
   ls_run_orpo orpo;
   ls_run_classes classes;
+  ls_run_embed embed;
   ls_run_distill distill;
   ls_run_mlm mlm;
   ls_run_optimizer optimizer;
@@ -417,6 +436,11 @@ LS_CHECKED ls_status ls_run_file_resolve_mesh(ls_run_file *run, int64_t devices,
 /* Fills micro_batch and microbatches, so that batch = microbatches x micro_batch x data-parallel
  * ranks; LS_INPUT with the nearest batch that can be cut where this one cannot. Needs the mesh. */
 LS_CHECKED ls_status ls_run_file_resolve_batch(ls_run_file *run, ls_error *error);
+
+/* Fills embed.group where the task is vectors of texts, which ls_run_file_resolve_batch does where
+ * the run says so itself; LS_INPUT with the nearest that can be where groups are not whole in a
+ * step, or in a microbatch where these are known. */
+LS_CHECKED ls_status ls_run_file_resolve_groups(ls_run_file *run, ls_error *error);
 
 /* Turns train.epochs into train.steps, rounded up, for a text of so many sequences. */
 void ls_run_file_resolve_steps(ls_run_file *run, int64_t sequences);

@@ -212,6 +212,47 @@ static int64_t usual_microbatches(int64_t whole, int64_t stages) {
   return divisor_from(whole, 4 * stages < whole ? 4 * stages : whole);
 }
 
+/* Whether so many microbatches have whole groups of sequences each, of vectors of texts. */
+static bool holds_groups(const ls_run_file *run, int64_t microbatches) {
+  const int64_t group = run->task == LS_RUN_EMBED ? run->embed.group : 1;
+  return run->train.batch / microbatches % group == 0;
+}
+
+/* All of a step's sequences are one group where nobody says otherwise. */
+static ls_status resolve_group(ls_run_file *run, ls_error *error) {
+  const int64_t batch = run->train.batch;
+  if (run->task != LS_RUN_EMBED) return LS_OK;
+  if (run->embed.group == 0) {
+    run->embed.group = batch;
+    ls_run_file_mark_resolved(run, "embed.group");
+  }
+  if (batch % run->embed.group == 0) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: found %lld sequences, which do not divide the %lld of a step (train.batch); "
+                 "use %s",
+                 ls_run_file_where(run, "embed.group"), (long long)run->embed.group,
+                 (long long)batch, near_divisors(run->arena, batch, run->embed.group));
+}
+
+static ls_status check_groups(const ls_run_file *run, const char *key, ls_error *error) {
+  const ls_run_train *train = &run->train;
+  int64_t fewer = train->microbatches;
+  if (holds_groups(run, fewer)) return LS_OK;
+  const int64_t whole = train->batch / ls_run_file_data_ranks(run);
+  while (whole % fewer || !holds_groups(run, fewer)) fewer--;
+  return ls_fail(error, LS_INPUT,
+                 "%s: %lld sequences at a time, over all ranks, are no whole groups of %lld "
+                 "(embed.group), among whose answers texts find their own; use "
+                 "train.microbatches=%lld, or a smaller embed.group",
+                 ls_run_file_where(run, key), (long long)(train->batch / train->microbatches),
+                 (long long)run->embed.group, (long long)fewer);
+}
+
+ls_status ls_run_file_resolve_groups(ls_run_file *run, ls_error *error) {
+  LS_TRY(resolve_group(run, error));
+  return run->train.microbatches > 0 ? check_groups(run, "train.microbatches", error) : LS_OK;
+}
+
 ls_status ls_run_file_resolve_batch(ls_run_file *run, ls_error *error) {
   ls_run_train *train = &run->train;
   const ls_run_mesh *mesh = &run->mesh;
@@ -226,16 +267,20 @@ ls_status ls_run_file_resolve_batch(ls_run_file *run, ls_error *error) {
                    near_multiples(run->arena, ranks, train->batch));
   }
   const int64_t whole = train->batch / ranks;
+  LS_TRY(resolve_group(run, error));
   if (train->micro_batch > 0) {
     LS_TRY(cut(run, "train.micro_batch", whole, train->micro_batch, "sequences at a time", error));
     train->microbatches = whole / train->micro_batch;
     ls_run_file_mark_resolved(run, "train.microbatches");
-    return LS_OK;
+    return check_groups(run, "train.micro_batch", error);
   }
   if (train->microbatches > 0) {
     LS_TRY(cut(run, "train.microbatches", whole, train->microbatches, "microbatches", error));
+    LS_TRY(check_groups(run, "train.microbatches", error));
   } else {
     train->microbatches = usual_microbatches(whole, mesh->pp);
+    while (whole % train->microbatches || !holds_groups(run, train->microbatches))
+      train->microbatches--;
     ls_run_file_mark_resolved(run, "train.microbatches");
   }
   train->micro_batch = whole / train->microbatches;

@@ -17,7 +17,8 @@ static ls_status evaluate_batches(const ls_session *session, const ls_dataset *d
   ls_inputs inputs = ls_inputs_of_order(&dataset->evaluation);
   inputs.weights = session->run->classes.weight;
   const bool classifies = session->config.classes > 0;
-  double sum = 0, counted = 0;
+  const bool vectors = session->config.vectors;
+  double sum = 0, counted = 0, answered = 0;
   *found = (ls_evaluation){.loss = NAN, .accuracy = NAN, .macro_f1 = NAN, .micro_f1 = NAN};
   for (int64_t b = 0; b < batches; b++) {
     LS_TRY(ls_agree_any(rank, ls_stop_asked(), "whether to stop", &found->interrupted, error));
@@ -28,15 +29,17 @@ static ls_status evaluate_batches(const ls_session *session, const ls_dataset *d
       LS_TRY(ls_forward(session, rank, &inputs, m, b, &program, error));
       sum += ls_rank_cell(rank, LS_CELL_LOSS_SUM);
       counted += ls_rank_cell(rank, LS_CELL_VALID_TOKENS);
+      if (vectors) answered += ls_rank_cell(rank, LS_CELL_REWARD_CHOSEN);
       if (classifies) LS_TRY(ls_predictions_add(rank, program, counts, error));
     }
     found->batches = b + 1;
   }
   if (classifies) LS_TRY(ls_predictions_sum(rank, counts, error));
   found->tokens = classifies ? ls_predictions_labels(counts) : (int64_t)counted;
-  found->correct = ls_predictions_correct(counts);
+  found->correct = vectors ? (int64_t)answered : ls_predictions_correct(counts);
   if (counted > 0) found->loss = sum / counted;
-  if (classifies) found->accuracy = (double)found->correct / (double)found->tokens;
+  if ((classifies || vectors) && found->tokens > 0)
+    found->accuracy = (double)found->correct / (double)found->tokens;
   if (classifies) found->macro_f1 = ls_predictions_macro_f1(counts);
   if (classifies) found->micro_f1 = ls_predictions_micro_f1(counts);
   return LS_OK;

@@ -14,9 +14,11 @@
 
 typedef struct ls_evaluation {
   double loss; /* natural logarithm, mean of a token; NaN: there is none, or a stop came */
-  int64_t tokens, batches; /* of a classifier a text is one token: that its class is the label of */
-  double accuracy;         /* of a classifier, 0 to 1: correct of tokens; else NaN */
-  double macro_f1;         /* likewise (ls_predictions_macro_f1) */
+  int64_t tokens, batches; /* of a classifier a text is one token: that its class is the label of;
+                            * of vectors of texts one that asks is one token */
+  double accuracy;         /* of these, 0 to 1: correct of tokens, the right class or the own answer
+                            * found; else NaN */
+  double macro_f1;         /* of a classifier (ls_predictions_macro_f1) */
   double micro_f1;         /* likewise; that of labels of one class is the accuracy */
   int64_t correct;
   bool interrupted;

@@ -109,6 +109,10 @@ static void open_events(training *of, int64_t steps_done) {
   ls_warn("%s; no events are written for TensorBoard", error.text);
 }
 
+static bool tells_accuracy(const ls_session *session) {
+  return session->config.classes > 0 || session->config.vectors;
+}
+
 static ls_status report(trainer *self, double loss, double norm, double seconds, double evaluation,
                         ls_error *error) {
   const int64_t step = self->told;
@@ -128,7 +132,7 @@ static ls_status report(trainer *self, double loss, double norm, double seconds,
       .mfu = ls_peak_share(&self->peak, session->programs[LS_SESSION_STEP]->flops / seconds),
       .memory_bytes = bytes_in_use(session),
       .validation_loss = evaluation,
-      .classifies = session->config.classes > 0,
+      .classifies = tells_accuracy(session),
       .validation_accuracy = self->accuracy,
       .validation_interrupted = self->interrupted,
       .validation_lowest = self->best.step == step,
@@ -569,7 +573,7 @@ static ls_status add_validation(const trainer *self, const ls_evaluation *found,
                                      .tokens_per_second = NAN,
                                      .mfu = NAN,
                                      .validation_loss = loss,
-                                     .classifies = of->session->config.classes > 0,
+                                     .classifies = tells_accuracy(of->session),
                                      .validation_accuracy = found->accuracy});
   return ls_metrics_add_validation(of->metrics, loss, found->accuracy, error);
 }

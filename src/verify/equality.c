@@ -14,6 +14,7 @@
 #include "run/rank_parameters.h"
 #include "run/rank_threads.h"
 #include "session/step.h"
+#include "session/vectors.h"
 #include "store/freeze.h"
 
 typedef struct job {
@@ -83,6 +84,11 @@ static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t
     batch->positions[i] = follows ? batch->positions[i - 1] + 1 : 0;
     if (batch->types && of->config->types > 0)
       batch->types[i] = (int32_t)((bits >> 60) % (uint64_t)of->config->types);
+    if (of->texts.pairs > 0) {
+      const int64_t each = ls_vectors_tokens_of_chance(&of->texts, of->sequence);
+      batch->labels[i] = ls_vectors_label_of_chance(&of->texts, of->sequence, of->seed, step, at);
+      batch->positions[i] = (int32_t)(at % of->sequence % each);
+    }
     if (batch->reference) batch->reference[i] = -1e-3 * (double)(bits >> 30 & 4095);
   }
   return LS_OK;
@@ -264,6 +270,7 @@ ls_status ls_experiment_graph(ls_arena *arena, const ls_experiment *experiment,
       .sequence = experiment->sequence,
       .documents = experiment->documents || experiment->pairs.beta > 0,
       .pairs = experiment->pairs,
+      .texts = experiment->texts,
       .weighted = experiment->weights,
       .teacher = experiment->teacher};
   ls_build_options_lay(&options, layout);

@@ -25,6 +25,7 @@ typedef struct ls_experiment {
   const ls_parameter_settings *settings; /* by parameter, but a teacher's; NULL: as made */
   const double *weights;                 /* [classes] of labels; NULL: each counts once */
   ls_model_pairs pairs;     /* of documents, which there are then, against a reference of chance */
+  ls_text_pairs texts;      /* of documents of chance, with a model of vectors */
   ls_model_teacher teacher; /* whose weights are drawn too */
   const char *zeroed;       /* what the names of parameters end in that begin at 0; NULL: none do */
   bool documents;           /* attention and positions stay inside documents of chance */

@@ -454,7 +454,8 @@ static ls_status try_compile(const search *s, const ls_model_config *config,
                              unsigned *pieces, ls_error *error) {
   ls_arena *scratch = ls_arena_create();
   ls_build_options options = {.tokens = batch / layout->microbatches * sequence,
-                              .sequence = sequence};
+                              .sequence = sequence,
+                              .texts = ls_shrink_texts(config, batch / layout->microbatches)};
   ls_build_options_lay(&options, layout);
   ls_program **stages = LS_NEW_ARRAY(scratch, ls_program *, layout->pp);
   ls_graph *graph;

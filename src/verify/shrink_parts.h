@@ -33,6 +33,13 @@ enum ls_pieces { LS_PIECES_FULL = 1, LS_PIECES_PADDED = 2, LS_PIECES_EMPTY = 4 }
 /* Of the units of all stages; 0: none is cut. */
 unsigned ls_shrink_pieces(ls_program *const *stages, int count);
 
+/* Of a model of vectors one pair for each of so many sequences at a time, which are a group; of
+ * another none. */
+static inline ls_text_pairs ls_shrink_texts(const ls_model_config *config, int64_t sequences) {
+  if (!config->vectors) return (ls_text_pairs){0};
+  return (ls_text_pairs){.pairs = 1, .texts = 2, .group = sequences, .scale = 1};
+}
+
 /* Fills the rows from the two forms, the two layouts and the batch before. */
 void ls_shrink_describe(ls_arena *arena, ls_shrunk *shrunk, const ls_layout *before, int64_t batch);
 

@@ -87,6 +87,8 @@ static const char *const optimizer_hyper_keys[] = {
     "adjust_lr_fn",  "ns_coefficients",   NULL};
 /* And those of classes. */
 static const char *const class_hyper_keys[] = {"class_weights", NULL};
+/* And those of vectors of texts. */
+static const char *const text_hyper_keys[] = {"pairs", "texts", "group", "scale", NULL};
 static const char *const lora_keys[] = {"r",
                                         "lora_alpha",
                                         "target_modules",
@@ -123,6 +125,10 @@ static ls_status check_keys(const ls_json_object *object, const char *const *kno
   return LS_OK;
 }
 
+static bool is_of_texts(const char *kind) {
+  return strcmp(kind, "embed") == 0;
+}
+
 static bool is_masked(const char *kind) {
   return strcmp(kind, "bert_mlm") == 0 || strcmp(kind, "modernbert_mlm") == 0;
 }
@@ -131,7 +137,7 @@ static bool is_masked(const char *kind) {
  * adapters nor pairs nor a teacher. */
 static ls_status check_words(const ls_json_object *root, const char *plain, bool adapters,
                              bool pairs, bool classes, bool taught, ls_error *error) {
-  const bool masked = is_masked(plain);
+  const bool masked = is_masked(plain), texts = is_of_texts(plain);
   const struct {
     const char *key, *begins, *other;
   } words[] = {
@@ -149,15 +155,18 @@ static ls_status check_words(const ls_json_object *root, const char *plain, bool
        "lora_A and lora_B only; the base stays quantised and frozen"},
       {"reference_model", "the policy's own start", NULL},
       {"batch_layout",
-       pairs ? "batches.safetensors, int32 [steps, micro_batches, B, T]: chosen_ids, rejected_ids"
+       pairs   ? "batches.safetensors, int32 [steps, micro_batches, B, T]: chosen_ids, rejected_ids"
+       : texts ? "batches.safetensors, int32: input_ids, position_ids, texts"
        : classes || masked ? "batches.safetensors, int32: input_ids, attention_mask"
        : taught ? "batches.safetensors, int32: input_ids, labels [steps, micro_batches, B, T]"
                 : "row b of micro-batch m of step s starts at ((s*micro_batches+m)*B+b)*T; x = "
                   "tokens[start:start+T], y = tokens[start+1:start+T+1]",
        NULL},
       {"loss",
-       pairs     ? "mean over the step's micro_batches*B pairs of -log sigmoid(beta*((pc - rc) - "
-                   "(pr - rr)))"
+       pairs   ? "mean over the step's micro_batches*B pairs of -log sigmoid(beta*((pc - rc) - "
+                 "(pr - rr)))"
+       : texts ? "mean over the texts that ask of -log softmax(scale cosine) of their answer, over "
+                 "the answers of the group"
        : classes ? "cross-entropy of the "
        : masked
            ? "cross-entropy at the positions whose label is not -100 (the label is the token at "
@@ -170,9 +179,9 @@ static ls_status check_words(const ls_json_object *root, const char *plain, bool
        /* config.json says how often */
        pairs
            ? "mean over the step's micro_batches*B pairs of -lc - beta*log sigmoid(log odds ratio)"
-       : classes          ? "binary cross-entropy of the "
-       : masked || taught ? NULL
-                          : "mean cross-entropy over B*T positions + "},
+       : classes                   ? "binary cross-entropy of the "
+       : masked || taught || texts ? NULL
+                                   : "mean cross-entropy over B*T positions + "},
       {"aux", "E * sum_e f_e * P_e over the rows of ALL mixture layers and tokens of a micro-batch",
        NULL},
       {"routing", "softmax over all experts' logits, the ", NULL},
@@ -356,8 +365,9 @@ static ls_status read_json(ls_arena *arena, const ls_json_object *root, ls_trace
   const bool classes = pooled || strcmp(kind, "llama_classification") == 0;
   const bool other = strcmp(kind, "adamw8bit") == 0 || strcmp(kind, "muon") == 0;
   const bool taught = strcmp(kind, "distillation") == 0, masked = is_masked(kind);
-  LS_TRY(check_words(root, other || classes || masked ? kind : "pretraining", adapters, pairs,
-                     classes, taught, error));
+  const bool texts = is_of_texts(kind);
+  LS_TRY(check_words(root, other || classes || masked || texts ? kind : "pretraining", adapters,
+                     pairs, classes, taught, error));
   LS_TRY(check_keys(root, root_keys,
                     adapters           ? adapter_keys
                     : pairs            ? pair_keys
@@ -373,6 +383,7 @@ static ls_status read_json(ls_arena *arena, const ls_json_object *root, ls_trace
                     : taught  ? teacher_hyper_keys
                     : other   ? optimizer_hyper_keys
                     : classes ? class_hyper_keys
+                    : texts   ? text_hyper_keys
                               : NULL,
                     error));
   if (other) LS_TRY(ls_trace_read_optimizer(arena, root, trace, error));
@@ -381,6 +392,7 @@ static ls_status read_json(ls_arena *arena, const ls_json_object *root, ls_trace
   LS_TRY(read_summaries(arena, root, trace, error));
   if (pairs) LS_TRY(ls_trace_read_pairs(arena, root, trace, error));
   if (classes) LS_TRY(ls_trace_read_classes(arena, root, pooled, each, trace, error));
+  if (texts) LS_TRY(ls_trace_read_texts(arena, root, trace, error));
   if (taught) LS_TRY(ls_trace_read_teacher(arena, root, trace, error));
   if (masked) LS_TRY(ls_trace_read_masked(arena, trace, error));
   return find_model(arena, root, trace, error);

@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "graph/graph.h"
 #include "lockstep/status.h"
 #include "store/adapters.h"
 #include "store/safetensors.h"
@@ -28,7 +29,7 @@ typedef struct ls_trace_step {
   double loss, norm;         /* of the fp64 run */
   double loss_f32, norm_f32; /* of the fp32 run */
   /* Of pairs, means: of chosen and rejected answers, and of who was preferred; with a teacher
-   * cross-entropy and divergence. */
+   * cross-entropy and divergence; of texts the share of those that find their answer. */
   double rewards[3];
 } ls_trace_step;
 
@@ -87,6 +88,7 @@ typedef struct ls_trace {
   int64_t rows;     /* sequences of a step: those of all its microbatches, in order */
   int64_t sequence; /* tokens of a row */
   ls_trace_pairs pairs;
+  ls_text_pairs texts; /* whose vectors are told apart, labels being those of op_table_texts.c */
   ls_trace_given given;
   double *correct; /* [steps] correct labels before the update; NULL: there are no classes */
   const char **class_weights; /* as classes.weights has them; NULL: each class counts once */
@@ -130,6 +132,11 @@ LS_CHECKED ls_status ls_trace_read_numbers(ls_arena *arena, const ls_trace *trac
  * Used by ls_trace_read. */
 LS_CHECKED ls_status ls_trace_read_classes(ls_arena *arena, const ls_json_object *root, bool pooled,
                                            bool each, ls_trace *trace, ls_error *error);
+
+/* Rows of a trace of vectors of texts (kind embed), and what it tells of them. Used by
+ * ls_trace_read. */
+LS_CHECKED ls_status ls_trace_read_texts(ls_arena *arena, const ls_json_object *root,
+                                         ls_trace *trace, ls_error *error);
 
 /* The teacher of a trace of kind distillation, and its rows. Used by ls_trace_read. */
 LS_CHECKED ls_status ls_trace_read_teacher(ls_arena *arena, const ls_json_object *root,

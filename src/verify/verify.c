@@ -331,7 +331,10 @@ static ls_status check_tensors(const worker *self, tensor_check check, ls_error 
 static void check_rewards(const worker *self, int64_t s, const char *where) {
   task *of = self->of;
   const ls_trace *trace = of->about->trace;
-  const int told = trace->pairs.beta > 0 ? 3 : trace->teacher.folder ? 2 : 0;
+  const int told = trace->pairs.beta > 0   ? 3
+                   : trace->teacher.folder ? 2
+                   : trace->texts.pairs    ? 1
+                                           : 0;
   if (of->session->layout.compute != LS_F64) return;
   const double pairs = ls_rank_cell(self->rank, LS_CELL_VALID_TOKENS);
   for (int r = 0; r < told; r++) {
@@ -394,6 +397,8 @@ static ls_status repeat(worker *self, ls_error *error) {
   if (has_pairs) {
     pairs.reference = LS_NEW_ARRAY(self->arena, double, trace->steps * 2 * trace->rows);
     LS_TRY(find_reference(self, pairs.reference, error));
+  } else if (trace->texts.pairs) {
+    if (self->records) record(self->of, LS_VERIFY_LOGITS, 0, 0, 0, "none: there is no head");
   } else {
     LS_TRY(check_logits(self, &inputs, error));
   }
@@ -429,12 +434,14 @@ static ls_status rank_body(ls_comm *comm, void *context, ls_error *error) {
 /* Of row 0, that the reference tells logits of. */
 static int64_t logits_rows(const ls_trace *trace) {
   if (trace->correct) return 1;
+  if (trace->texts.pairs) return 0;
   return trace->pairs.beta > 0 ? trace->sequence / 2 : trace->sequence;
 }
 
 /* The reference's logits of row 0. */
 static ls_status read_logits(task *of, ls_error *error) {
   const ls_trace *trace = of->about->trace;
+  if (trace->texts.pairs) return LS_OK;
   ls_safetensors *file;
   LS_TRY(ls_safetensors_open(trace->folder, "step0", &file, error));
   const ls_stored_tensor *stored = ls_safetensors_find(file, "logits.row0");
@@ -559,7 +566,9 @@ static ls_status check_types(const ls_verification *about, ls_error *error) {
 static ls_status check_tokens(const ls_verification *about, ls_error *error) {
   const int64_t vocabulary = about->session->config.vocabulary;
   const ls_trace *trace = about->trace;
-  const int64_t most = trace->correct ? ls_model_labels(&about->session->config) : vocabulary;
+  const int64_t most = trace->correct       ? ls_model_labels(&about->session->config)
+                       : trace->texts.pairs ? INT32_MAX
+                                            : vocabulary;
   const int32_t *ids = trace->pairs.ids ? trace->pairs.ids : trace->given.ids;
   const int32_t *labels = trace->pairs.ids ? trace->pairs.labels : trace->given.labels;
   const int64_t given = ids ? trace->steps * trace->rows * trace->sequence : 0;
@@ -672,6 +681,14 @@ ls_status ls_verify_prepare(ls_arena *arena, const char *folder, const char *con
     made->run->dpo.beta = trace->pairs.beta;
   }
   if (trace->correct) made->run->task = LS_RUN_CLASSIFY;
+  if (trace->texts.pairs) {
+    made->run->task = LS_RUN_EMBED;
+    made->run->embed.pairs = trace->texts.pairs;
+    made->run->embed.negatives = trace->texts.texts - 2;
+    made->run->embed.group = trace->texts.group;
+    made->run->embed.scale = trace->texts.scale;
+    made->run->data.documents = LS_RUN_MASKED;
+  }
   if (trace->class_weights)
     made->run->classes.weights = (ls_run_globs){trace->class_weights, trace->class_weight_count};
   if (trace->teacher.folder) {

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "verify/shrink_parts.h"
+
 /* In fp64 a right layout differs by the order of its sums: 1e-15 of what is summed; over five steps
  * that grows to 1.02e-8 at most in 2,000 random layouts; a wrong one of the tests by more than
  * 1e-7. On a device's kernels: so many times what they do to the same tensor on one device, but no
@@ -153,6 +155,21 @@ ls_status ls_verify_layout_prepare(ls_arena *arena, const ls_session *session,
   return LS_OK;
 }
 
+/* As many groups at a time as there can be of the run's, of few pairs. */
+static ls_text_pairs texts_of(const ls_layout_verification *about) {
+  const ls_shrunk *shrunk = about->shrunk;
+  const ls_text_pairs run = ls_session_training(about->session).texts;
+  const int64_t small = shrunk->batch / shrunk->layout.microbatches;
+  ls_text_pairs made = ls_shrink_texts(&shrunk->config, small);
+  if (run.pairs == 0) return made;
+  made.scale = run.scale;
+  if (run.texts > 2 && shrunk->form.sequence > 2) made.texts = 3;
+  if (shrunk->form.sequence >= 2 * made.texts && run.pairs > 1) made.pairs = 2;
+  const bool several = about->session->batch / about->session->layout.microbatches > run.group;
+  if (several && small % 2 == 0) made.group = small / 2;
+  return made;
+}
+
 static ls_experiment experiment_of(const ls_layout_verification *about) {
   const ls_shrunk *shrunk = about->shrunk;
   ls_model_teacher teacher = ls_session_training(about->session).teacher;
@@ -165,6 +182,7 @@ static ls_experiment experiment_of(const ls_layout_verification *about) {
                          .settings = shrunk->settings,
                          .seed = SEED,
                          .pairs = ls_session_training(about->session).pairs,
+                         .texts = texts_of(about),
                          .weights = about->session->run->classes.weight,
                          .teacher = teacher,
                          .documents = about->session->run->data.documents == LS_RUN_MASKED,

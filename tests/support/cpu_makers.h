@@ -466,6 +466,40 @@ static inline void make_several(op_case *c) {
   c->out[0] = c->in_place ? logits : vector_of(SUMS, rows);
 }
 
+/* Of texts the sums of tokens, here of a part of the rows; and scores of those that ask with the
+ * answers of their group, which begins before. */
+static inline void make_texts(op_case *c) {
+  const int64_t pairs = 1 + random_below(9), texts = 2 + random_below(2),
+                groups = 1 + random_below(3);
+  const int64_t columns = random_below(4) ? any_size() : 2500, rows = 1 + random_below(pairs);
+  const int64_t answers = groups * pairs * (texts - 1);
+  static const ls_op_kind kinds[] = {LS_OP_TEXT_SUMS, LS_OP_TEXT_SUMS_BWD, LS_OP_TEXT_MATCH,
+                                     LS_OP_TEXT_MATCH_BWD};
+  c->kind = kinds[random_below(4)];
+  c->attributes = (ls_attributes){.pairs = pairs,
+                                  .texts = texts,
+                                  .answers = random_below(2),
+                                  .scale = 2 / sqrt((double)columns)};
+  operand tokens = matrix_of(any_rows(), columns, 2, random_below(4));
+  operand asking = matrix_of(rows, columns, 0, 0), all = matrix_of(answers, columns, 0, 0);
+  operand labels = vector_of(INDEX, tokens.dims[0]);
+  labels.range = 3 * pairs * texts;
+  asking.kind = all.kind = SUMS;
+  asking.start[0] = random_below(groups * pairs - rows + 1);
+  const bool back = c->kind == LS_OP_TEXT_SUMS_BWD;
+  c->inputs = 2, c->outputs = 1;
+  c->in[0] = back ? asking : tokens, c->in[1] = labels, c->out[0] = back ? tokens : asking;
+  if (c->kind == LS_OP_TEXT_SUMS || back) return;
+  const operand each = vector_of(SUMS, rows);
+  c->inputs = 4, c->outputs = 3;
+  c->in[0] = asking, c->in[1] = each, c->in[2] = all, c->in[3] = vector_of(SUMS, answers);
+  for (int o = 0; o < 3; o++) c->out[o] = each;
+  if (c->kind == LS_OP_TEXT_MATCH) return;
+  c->inputs = 6, c->outputs = 2;
+  c->in[4] = vector_of(POSITIVE, rows), c->in[5] = cell_of(0.37);
+  c->out[0] = asking, c->out[1] = all;
+}
+
 static inline void make_distillation(op_case *c) {
   const int64_t rows = any_rows(), columns = random_below(3) ? any_size() : 2500;
   operand logits = matrix_of(rows, columns, 1, random_below(4)), labels = vector_of(INDEX, rows);

@@ -20,6 +20,7 @@ void LS_VECTOR(ls_fill_attention_bwd)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_cached_attention)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_experts)(ls_kernel_table *table);
 void LS_VECTOR(ls_fill_slots)(ls_kernel_table *table);
+void LS_VECTOR(ls_fill_texts)(ls_kernel_table *table);
 
 /* Adds up the parts' sums of a vector, `stride` apart, parts in order, into `out`. */
 void LS_VECTOR(ls_join_parts)(const ls_view *out, bool add, const float *sums, int64_t stride,

@@ -18,6 +18,7 @@ static void fill(ls_kernel_table *table) {
   LS_VECTOR(ls_fill_cached_attention)(table);
   LS_VECTOR(ls_fill_experts)(table);
   LS_VECTOR(ls_fill_slots)(table);
+  LS_VECTOR(ls_fill_texts)(table);
   LS_VECTOR(ls_fill_router)(table);
 }
 

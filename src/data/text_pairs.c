@@ -1,0 +1,96 @@
+#include "data/text_pairs.h"
+
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/random.h"
+#include "data/fingerprint.h"
+#include "tokenizer/token_buffer.h"
+
+static const char wrong_key[] = "negative";
+
+uint64_t ls_text_pairs_fingerprint(const ls_text_pair_options *options) {
+  uint64_t hash = ls_random_stream("pairs of texts");
+  hash = ls_fingerprint_bytes(hash, options->asking, strlen(options->asking) + 1);
+  hash = ls_fingerprint_bytes(hash, options->answering, strlen(options->answering) + 1);
+  hash = ls_fingerprint_word(hash, (uint64_t)options->wrong);
+  return ls_fingerprint_word(hash, (uint64_t)options->longest);
+}
+
+/* A text's ids, behind what stands before it; the first is marked where it is not the first text.
+ */
+static ls_status append(const ls_text_pair_options *options, const char *key, const json_t *text,
+                        bool asks, ls_ids *marked, ls_error *error) {
+  const int64_t before = marked->count;
+  const char *front = asks ? options->asking : options->answering;
+  if (!json_is_string(text) || json_string_length(text) == 0)
+    return ls_fail(error, LS_INPUT, "\"%s\": found %s; expected a text", key,
+                   json_is_string(text) ? "an empty text" : "no text");
+  const size_t first = strlen(front), bytes = json_string_length(text);
+  ls_arena *scratch = ls_arena_create();
+  char *whole = ls_arena_alloc(scratch, first + bytes + 1);
+  memcpy(whole, front, first);
+  memcpy(whole + first, json_string_value(text), bytes);
+  const ls_status status = ls_tokenizer_append(options->tokenizer, whole, (int64_t)(first + bytes),
+                                               LS_TOKENS_SPECIAL, marked, error);
+  ls_arena_destroy(&scratch);
+  LS_TRY(status);
+  if (marked->count == before)
+    return ls_fail(error, LS_INPUT, "\"%s\": the tokenizer makes no tokens of it", key);
+  const int64_t most = options->longest;
+  if (most > 0 && marked->count - before > most) { /* what ends a text stays its end */
+    marked->items[before + most - 1] = marked->items[marked->count - 1];
+    marked->count = before + most;
+  }
+  for (int64_t i = before; i < marked->count; i++) marked->items[i] *= 2;
+  if (!asks) marked->items[before]++;
+  return LS_OK;
+}
+
+/* As many wrong answers as each pair has. */
+static ls_status append_wrong(const ls_text_pair_options *options, const json_t *json,
+                              ls_ids *marked, ls_error *error) {
+  const json_t *found = json_object_get(json, wrong_key);
+  const bool list = json_is_array(found);
+  const int64_t count = list                            ? (int64_t)json_array_size(found)
+                        : found && !json_is_null(found) ? 1
+                                                        : 0;
+  if (count != options->wrong)
+    return ls_fail(error, LS_INPUT,
+                   "\"%s\": found %lld wrong answer%s; expected %lld, as embed.negatives says",
+                   wrong_key, (long long)count, count == 1 ? "" : "s", (long long)options->wrong);
+  for (int64_t w = 0; w < count; w++)
+    LS_TRY(append(options, wrong_key, list ? json_array_get(found, (size_t)w) : found, false,
+                  marked, error));
+  return LS_OK;
+}
+
+static ls_status encode(const ls_text_pair_options *options, const json_t *json, ls_ids *marked,
+                        ls_error *error) {
+  if (!json_is_object(json))
+    return ls_fail(error, LS_INPUT,
+                   "found no object; expected one with the texts \"anchor\" (or \"query\") and "
+                   "\"positive\"");
+  const json_t *anchor = json_object_get(json, "anchor"), *query = json_object_get(json, "query");
+  const json_t *positive = json_object_get(json, "positive");
+  if (!anchor == !query)
+    return ls_fail(error, LS_INPUT, "found %s \"anchor\" %s \"query\"; expected one of the two",
+                   anchor ? "both" : "neither", anchor ? "and" : "nor");
+  if (!positive)
+    return ls_fail(error, LS_INPUT,
+                   "found no key \"positive\"; expected a text there, near which that under "
+                   "\"%s\" is to be",
+                   anchor ? "anchor" : "query");
+  LS_TRY(
+      append(options, anchor ? "anchor" : "query", anchor ? anchor : query, true, marked, error));
+  LS_TRY(append(options, "positive", positive, false, marked, error));
+  return append_wrong(options, json, marked, error);
+}
+
+ls_status ls_text_pairs_encode(const ls_text_pair_options *options, const json_t *json,
+                               ls_ids *marked, ls_error *error) {
+  const int64_t before = marked->count;
+  const ls_status status = encode(options, json, marked, error);
+  if (status != LS_OK) marked->count = before;
+  return status;
+}
