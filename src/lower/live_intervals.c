@@ -105,21 +105,54 @@ static void bind_actions(ls_program *program, int microbatches) {
   }
 }
 
-/* Places by lifetime in one work pool. */
+/* By buffer group, its place among the sizes of those in a pool, from 1 on, the largest first; 0:
+ * it is in another. */
+static int *rank_sizes(ls_arena *arena, const ls_program *program, ls_pool pool) {
+  const int groups = program->buffer_groups.count;
+  ls_life_box *sizes = LS_NEW_ARRAY(arena, ls_life_box, groups + 1);
+  int *rank = LS_NEW_ARRAY(arena, int, groups + 1), count = 0;
+  for (int g = 0; g < groups; g++) {
+    const ls_buffer_group *each = &program->buffer_groups.items[g];
+    if (each->pool == pool) sizes[count++] = (ls_life_box){.bytes = each->bytes, .about = g};
+  }
+  ls_life_boxes_sort(sizes, count);
+  for (int i = 0; i < count; i++) {
+    const bool same = i > 0 && sizes[i].bytes == sizes[i - 1].bytes;
+    rank[sizes[i].about] = same ? rank[sizes[i - 1].about] : i + 1;
+  }
+  return rank;
+}
+
+/* The lives of a pool, sorted as ls_life_boxes_sort does: lives are many, and sizes few. */
+static ls_life_box *list_lives(ls_arena *arena, const ls_program *program, ls_pool pool,
+                               int *count) {
+  const int lives = program->live_intervals.count, *rank = rank_sizes(arena, program, pool);
+  int *next = LS_NEW_ARRAY(arena, int, program->buffer_groups.count + 2); /* by rank */
+  *count = 0;
+  for (int i = 0; i < lives; i++) {
+    const int of = rank[program->live_intervals.items[i].buffer_group];
+    next[of + 1] += of > 0;
+    *count += of > 0;
+  }
+  for (int r = 1; r < program->buffer_groups.count + 2; r++) next[r] += next[r - 1];
+  ls_life_box *boxes = LS_NEW_ARRAY(arena, ls_life_box, *count + 1);
+  for (int i = 0; i < lives; i++) {
+    const ls_live_interval *each = &program->live_intervals.items[i];
+    const int of = rank[each->buffer_group];
+    if (of > 0)
+      boxes[next[of]++] = (ls_life_box){program->buffer_groups.items[each->buffer_group].bytes, 0,
+                                        each->first, each->last, i};
+  }
+  return boxes;
+}
+
+/* Places by lifetime in one work pool; most programs have nothing at the host or on a drive. */
 static void colour(ls_program *program, ls_pool pool) {
   ls_arena *scratch = ls_arena_create();
-  ls_life_box *boxes = LS_NEW_ARRAY(scratch, ls_life_box, program->live_intervals.count + 1);
-  int count = 0;
-  for (int i = 0; i < program->live_intervals.count; i++) {
-    const ls_live_interval *live_interval = &program->live_intervals.items[i];
-    const ls_buffer_group *buffer_group =
-        &program->buffer_groups.items[live_interval->buffer_group];
-    if (buffer_group->pool == pool)
-      boxes[count++] =
-          (ls_life_box){buffer_group->bytes, 0, live_interval->first, live_interval->last, i};
-  }
-  ls_life_boxes_sort(boxes, count);
-  ls_occupancy *work = ls_occupancy_create(scratch, program->actions.count, program->alignment);
+  int count;
+  ls_life_box *boxes = list_lives(scratch, program, pool, &count);
+  ls_occupancy *work =
+      ls_occupancy_create(scratch, count ? program->actions.count : 1, program->alignment);
   for (int i = 0; i < count; i++) {
     ls_occupancy_place(work, &boxes[i]);
     program->live_intervals.items[boxes[i].about].offset = boxes[i].offset;
