@@ -157,6 +157,24 @@ static void test_cached_attention(void **state) {
   }
 }
 
+/* Heads as latent attention has them over what all of them share. */
+static void test_wide_caches(void **state) {
+  (void)state;
+  static const ls_dtype dtypes[] = {LS_BF16, LS_F16, LS_F32};
+  for (int i = 0; i < 3; i++) {
+    op_case c = {0};
+    const int64_t tokens = 1 + random_below(5), heads = 1 + random_below(3), d = 570 + i * 6;
+    c.kind = LS_OP_CACHED_ATTENTION;
+    c.attributes = (ls_attributes){.head_dim = d, .softmax_scale = 0.05};
+    c.inputs = 6, c.outputs = 1;
+    c.in[0] = c.out[0] = matrix_of(tokens, heads * d, 1, 0);
+    c.in[1] = c.in[2] = matrix_of(tokens, d, 1, 0);
+    c.in[3] = c.in[4] = matrix_of(tokens + random_below(90), d, 2, 0);
+    c.in[5] = vector_of(INDEX, tokens);
+    cuda_run_case(&c, &(variant){.dtype = dtypes[i]});
+  }
+}
+
 static void test_dealt_caches(void **state) {
   (void)state;
   static const ls_dtype dtypes[] = {LS_BF16, LS_F16, LS_F32};
@@ -194,8 +212,9 @@ int main(void) {
   random_state = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
   print_message("seed %llu (LS_TEST_SEED)\n", (unsigned long long)random_state);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_attention),    cmocka_unit_test(test_places_and_rings),
-      cmocka_unit_test(test_no_tokens),    cmocka_unit_test(test_cached_attention),
-      cmocka_unit_test(test_dealt_caches), cmocka_unit_test(test_what_is_refused)};
+      cmocka_unit_test(test_attention),      cmocka_unit_test(test_places_and_rings),
+      cmocka_unit_test(test_no_tokens),      cmocka_unit_test(test_cached_attention),
+      cmocka_unit_test(test_dealt_caches),   cmocka_unit_test(test_wide_caches),
+      cmocka_unit_test(test_what_is_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

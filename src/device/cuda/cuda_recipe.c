@@ -152,7 +152,6 @@ static const ls_device_facts common = {
     .queues = &ls_queues_nccl,
     .overlaps = true,
     .places = true,
-    .encoders = true,
     .flops_per_s = 989e12, /* H100 SXM in bf16: NVIDIA's data sheet */
     .bytes_per_s = 3.35e12,
     .sent_per_s = 450e9,

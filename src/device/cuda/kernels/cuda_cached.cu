@@ -3,6 +3,8 @@
 // place / ranks of part place % ranks.
 #include "device/cuda/kernels/cuda_attention.cuh"
 
+enum { LS_WIDE_PARTS = 640 / LS_CUDA_WARP };
+
 // The new tokens' rows go to their places in the caches.
 template <class T>
 __device__ inline void ls_cache_rows(const ls_cuda_cached &args) {
@@ -41,10 +43,10 @@ __device__ inline float *ls_cached_sums(const ls_cuda_cached &args, int64_t n, i
   return args.part_sums + (row * args.parts + share) * (args.of.head_dim + 2);
 }
 
-// A warp has a query, a head and a share of its keys in one part of the cache: the sums, the
-// largest score and the sum of exponentials.
-template <class T>
-__device__ inline void ls_cached_part(const ls_cuda_cached &args) {
+// A warp has a query, a head of at most 32 PARTS columns and a share of its keys in one part of the
+// cache: the sums, the largest score and the sum of exponentials.
+template <class T, int PARTS>
+__device__ inline void ls_cached_share(const ls_cuda_cached &args) {
   const ls_cuda_attention &of = args.of;
   const int lane = threadIdx.x % LS_CUDA_WARP, head = static_cast<int>(blockIdx.y);
   const int share = static_cast<int>(blockIdx.z) % args.parts;
@@ -57,7 +59,7 @@ __device__ inline void ls_cached_part(const ls_cuda_cached &args) {
   const float by_distance = ls_distance_slope(of, head);
   const int64_t column = static_cast<int64_t>(head / of.per_kv_head) * of.head_dim;
   const T *q = ls_head_row<T>(of.q, n, static_cast<int64_t>(head) * of.head_dim);
-  float sums[LS_HEAD_PARTS] = {}, largest = -INFINITY, sum = 0;
+  float sums[PARTS] = {}, largest = -INFINITY, sum = 0;
   for (int tile = first; tile < end; tile += LS_ROW_KEYS) {
     const int key = tile + lane;
     float score = -INFINITY, slope, product = 0;
@@ -75,11 +77,12 @@ __device__ inline void ls_cached_part(const ls_cuda_cached &args) {
     const float probability = expf(score - now);
     sum = sum * scale + ls_warp_sum(probability);
     largest = now;
-    for (int p = 0; p < LS_HEAD_PARTS; p++) sums[p] *= scale;
+#pragma unroll
+    for (int p = 0; p < PARTS; p++) sums[p] *= scale;
     for (int r = 0; r < LS_ROW_KEYS; r++) {
       const float by = __shfl_sync(LS_ALL_LANES, probability, r);
 #pragma unroll
-      for (int p = 0; p < LS_HEAD_PARTS; p++) {
+      for (int p = 0; p < PARTS; p++) {
         const int c = lane + p * LS_CUDA_WARP;
         if (c < of.head_dim && tile + r < end)
           sums[p] += by * ls_widen(*ls_head_row<T>(args.cache_v, base + tile + r, column + c));
@@ -88,7 +91,7 @@ __device__ inline void ls_cached_part(const ls_cuda_cached &args) {
   }
   float *to = ls_cached_sums(args, n, head, part, share);
 #pragma unroll
-  for (int p = 0; p < LS_HEAD_PARTS; p++)
+  for (int p = 0; p < PARTS; p++)
     if (lane + p * LS_CUDA_WARP < of.head_dim) to[lane + p * LS_CUDA_WARP] = sums[p];
   if (lane == 0) to[of.head_dim] = largest, to[of.head_dim + 1] = sum;
 }
@@ -147,6 +150,17 @@ __device__ inline void ls_cached_end_rows(const ls_cuda_cached &args) {
     }
 }
 
+// Heads of latent attention over what all of them share are wide: 576 columns.
+template <class T>
+__device__ void ls_cached_part(const ls_cuda_cached &a) {
+  ls_cached_share<T, LS_HEAD_PARTS>(a);
+}
+template <class T>
+__device__ void ls_cached_wide(const ls_cuda_cached &a) {
+  ls_cached_share<T, LS_WIDE_PARTS>(a);
+}
+
+LS_KERNELS(ls_cached_wide, ls_cuda_cached, 32, ls_cached_wide)
 LS_KERNELS(ls_cache_rows, ls_cuda_cached, 256, ls_cache_rows)
 LS_KERNELS(ls_cached_part, ls_cuda_cached, 32, ls_cached_part)
 LS_KERNELS(ls_cached_end, ls_cuda_cached, 256, ls_cached_end_rows)

@@ -97,9 +97,11 @@ ls_status ls_cuda_choose_placed_bwd(ls_op_kind kind, const ls_kernel_args *args,
 ls_status ls_cuda_choose_ring(ls_op_kind kind, const ls_kernel_args *args,
                               ls_cuda_launches *launches, ls_error *error);
 
+enum { LS_CUDA_MOST_HEAD = 256 };
+
 /* What all attention is given; q, k and v are inputs from `first` on. LS_INTERNAL: heads that are
- * not whole, or too long. */
-LS_CHECKED ls_status ls_cuda_attention_of(const ls_kernel_args *args, int first,
+ * not whole, or longer than `most`. */
+LS_CHECKED ls_status ls_cuda_attention_of(const ls_kernel_args *args, int first, int64_t most,
                                           ls_cuda_attention *with, ls_error *error);
 
 /* Outputs and workspace of what numbers a routing's rows, whose tokens, choices and experts are

@@ -2,7 +2,7 @@
 #include "device/cuda/kernels/cuda_choose.h"
 
 /* Rows of a block, and keys or queries at a time, by head size: as in cuda_flash.cuh. */
-enum { FLASH_ROWS = 64, FLASH_THREADS = 128, PAD = 8, MOST_HEAD = 256 };
+enum { FLASH_ROWS = 64, FLASH_THREADS = 128, PAD = 8 };
 
 typedef struct flash_size {
   int64_t columns; /* of shared memory; heads up to so many */
@@ -23,18 +23,18 @@ static bool head_is_wide(const ls_view *view, int64_t head_dim) {
   return ls_cuda_is_wide(view) && (size_t)head_dim * ls_dtype_bytes(view->dtype) % 16 == 0;
 }
 
-ls_status ls_cuda_attention_of(const ls_kernel_args *args, int first, ls_cuda_attention *with,
-                               ls_error *error) {
+ls_status ls_cuda_attention_of(const ls_kernel_args *args, int first, int64_t most,
+                               ls_cuda_attention *with, ls_error *error) {
   const ls_attributes *attributes = args->attributes;
   const ls_view *q = &args->in[first], *k = q + 1, *v = q + 2;
   const int64_t head_dim = attributes->head_dim;
-  if (head_dim <= 0 || head_dim > MOST_HEAD || q->dims[1] % head_dim || k->dims[1] % head_dim ||
+  if (head_dim <= 0 || head_dim > most || q->dims[1] % head_dim || k->dims[1] % head_dim ||
       k->dims[1] == 0 || q->dims[1] % k->dims[1])
     return ls_fail(error, LS_INTERNAL,
                    "attention of %lld query and %lld key columns in heads of %lld; expected whole "
-                   "heads of at most %d, query heads a multiple of key heads",
+                   "heads of at most %lld, query heads a multiple of key heads",
                    (long long)q->dims[1], (long long)k->dims[1], (long long)head_dim,
-                   (int)MOST_HEAD);
+                   (long long)most);
   *with = (ls_cuda_attention){
       .q = ls_cuda_place_of(q, false),
       .k = ls_cuda_place_of(k, false),
@@ -105,7 +105,7 @@ ls_status ls_cuda_choose_attention(ls_op_kind kind, const ls_kernel_args *args,
   const char *suffix;
   ls_cuda_attention with;
   LS_TRY(ls_cuda_suffix(args->in[0].dtype, &suffix, error));
-  LS_TRY(ls_cuda_attention_of(args, 0, &with, error));
+  LS_TRY(ls_cuda_attention_of(args, 0, LS_CUDA_MOST_HEAD, &with, error));
   LS_TRY(expect_sequences(&with, error));
   LS_TRY(ls_cuda_expect(&args->out[1], LS_F32, "attention's log-sum-exp", error));
   LS_TRY(expect_made(&args->out[0], args->in[0].dtype, error));
@@ -132,7 +132,7 @@ ls_status ls_cuda_choose_attention_bwd(ls_op_kind kind, const ls_kernel_args *ar
   const char *suffix;
   ls_cuda_attention with;
   LS_TRY(ls_cuda_suffix(dout->dtype, &suffix, error));
-  LS_TRY(ls_cuda_attention_of(args, 1, &with, error));
+  LS_TRY(ls_cuda_attention_of(args, 1, LS_CUDA_MOST_HEAD, &with, error));
   LS_TRY(expect_sequences(&with, error));
   LS_TRY(ls_cuda_expect(out, dout->dtype, "attention's output", error));
   LS_TRY(ls_cuda_expect(&args->in[1], dout->dtype, "attention's queries", error));

@@ -1,7 +1,7 @@
 /* Launches of attention over a cache, whose rows may be dealt to ranks in turn. */
 #include "device/cuda/kernels/cuda_choose.h"
 
-enum { THREADS = 256, EACH = 8 };
+enum { THREADS = 256, EACH = 8, MOST_HEAD = 640 }; /* as in cuda_cached.cu */
 
 static bool head_is_wide(const ls_view *view, int64_t head_dim) {
   return ls_cuda_is_wide(view) && (size_t)head_dim * ls_dtype_bytes(view->dtype) % 16 == 0;
@@ -10,7 +10,7 @@ static bool head_is_wide(const ls_view *view, int64_t head_dim) {
 /* The caches, and which of their rows the device has. */
 static ls_status caches_of(const ls_kernel_args *args, ls_cuda_cached *with, ls_error *error) {
   const ls_view *k = &args->in[3], *v = &args->in[4];
-  LS_TRY(ls_cuda_attention_of(args, 0, &with->of, error));
+  LS_TRY(ls_cuda_attention_of(args, 0, MOST_HEAD, &with->of, error));
   for (int i = 3; i < 5; i++)
     LS_TRY(ls_cuda_expect(&args->in[i], args->in[0].dtype, "a cache", error));
   for (int i = 5; i < args->inputs && i < 7; i++)
@@ -30,6 +30,7 @@ static ls_status add_cached(const ls_kernel_args *args, ls_cuda_cached *with, co
                             ls_cuda_launches *launches, ls_error *error) {
   enum { MOST_PARTS = 32, WARPS_EACH = 16 }; /* the recipe's; warps of a busy multiprocessor */
   const int64_t rows = with->of.tokens * with->of.heads * with->cache_parts;
+  const bool wide = with->of.head_dim > LS_CUDA_MOST_HEAD;
   if (rows == 0) return LS_OK;
   const int64_t fill =
       ls_cuda_divide_up((int64_t)args->queue->facts->processors * WARPS_EACH, rows);
@@ -42,8 +43,9 @@ static ls_status add_cached(const ls_kernel_args *args, ls_cuda_cached *with, co
                      ls_cuda_blocks(args->queue->facts, with->of.tokens, EACH), THREADS,
                      sizeof *with)
       ->arguments.cached = *with;
-  ls_cuda_launch *launch = ls_cuda_add_launch(
-      launches, "ls_cached_part", suffix, (uint32_t)with->of.tokens, LS_CUDA_WARP, sizeof *with);
+  ls_cuda_launch *launch =
+      ls_cuda_add_launch(launches, wide ? "ls_cached_wide" : "ls_cached_part", suffix,
+                         (uint32_t)with->of.tokens, LS_CUDA_WARP, sizeof *with);
   launch->grid[1] = (uint32_t)with->of.heads;
   launch->grid[2] = (uint32_t)(with->parts * with->cache_parts);
   launch->arguments.cached = *with;

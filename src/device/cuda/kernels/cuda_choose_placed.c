@@ -48,7 +48,7 @@ static ls_status placed_of(const ls_kernel_args *args, int first, int positions,
   const ls_view *q = &args->in[first], *k = q + 1, *places = &args->in[positions + 1];
   const ls_attributes *attributes = args->attributes;
   *with = (ls_cuda_placed){.keys = k->valid[0], .ring = ring, .two_way = attributes->two_way != 0};
-  LS_TRY(ls_cuda_attention_of(args, first, &with->of, error));
+  LS_TRY(ls_cuda_attention_of(args, first, LS_CUDA_MOST_HEAD, &with->of, error));
   if (attributes->sequence <= 0 || attributes->sequence > INT32_MAX)
     return ls_fail(error, LS_INTERNAL, "attention by places in sequences of %lld",
                    (long long)attributes->sequence);
