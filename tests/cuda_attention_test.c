@@ -1,7 +1,7 @@
 /* The CUDA kernels of attention, forward, backward and over a cache, against the reference, which
  * adds in double: run by the shim (cuda/shim_run.h) in three orders of threads that must give the
  * same bits. Heads of 3 to 256 columns, windows, soft caps, ALiBi, packed documents, shared keys,
- * lengths about those of blocks. */
+ * sinks, both directions, lengths about those of blocks. */
 #include <stdio.h>
 #include <time.h>
 
@@ -12,11 +12,19 @@ static void add_documents(op_case *c) {
   c->in[c->inputs++] = vector_of(INDEX, c->in[0].valid[0]);
 }
 
+/* Sinks behind the values, of more heads than the rank's. */
+static void give_sinks(op_case *c) {
+  c->kind = LS_OP_SINK_ATTENTION;
+  add_sinks(c, c->inputs++);
+}
+
 static void run_attention(ls_op_kind kind, int64_t length, int64_t sequences, int64_t head_dim,
                           ls_dtype dtype) {
   op_case c = {0};
   attention_operands(&c, kind, length, sequences, head_dim, 1 + random_below(2),
                      1 + random_below(2));
+  if (random_below(3) == 0) c.attributes.two_way = 1, c.attributes.alibi = 0;
+  if (kind == LS_OP_ATTENTION && random_below(2)) give_sinks(&c);
   if (random_below(2)) add_documents(&c);
   if (kind == LS_OP_ATTENTION && random_below(2)) c.attributes.softmax_scale *= 8;
   cuda_run_case(&c, &(variant){.dtype = dtype, .accumulate = random_below(3) == 0});
@@ -52,8 +60,11 @@ static void run_placed(ls_op_kind kind, int64_t share, int64_t sequences, int64_
   operand *const keys[] = {&c.in[q + 1], &c.in[q + 2], &c.out[1], &c.out[2]};
   for (int i = 0; i < (back ? 4 : 2); i++) keys[i]->dims[0] *= turns, keys[i]->valid[0] *= turns;
   c.in[q].start[0] = random_below(turns) * rows;
+  if (random_below(3) == 0) c.attributes.two_way = 1, c.attributes.alibi = 0;
+  if (!back && random_below(2)) give_sinks(&c);
   c.in[c.inputs++] = vector_of(INDEX, rows);
   c.in[c.inputs++] = vector_of(INDEX, rows * turns);
+  if (c.attributes.two_way) c.in[c.inputs++] = vector_of(INDEX, rows);
   if (random_below(2)) {
     c.in[c.inputs] = vector_of(INDEX, rows);
     c.in[c.inputs++].range = 1 << 30;
@@ -95,9 +106,15 @@ static void run_ring(ls_op_kind kind, int64_t share, int64_t sequences, int64_t 
     c.inputs = 3, c.outputs = 1;
     c.in[0] = values, c.in[1] = sums, c.in[2] = positive, c.out[0] = q;
     c.out[0].kind = COMPUTE;
+    if (random_below(2)) add_sinks(&c, c.inputs++);
   } else {
     c.inputs = 4, c.outputs = 2;
     c.in[0] = c.in[1] = q, c.in[2] = sums, c.in[3] = positive, c.out[0] = c.out[1] = sums;
+    if (random_below(2)) {
+      add_sinks(&c, c.inputs++);
+      c.outputs = 3;
+      c.out[2] = c.in[4], c.out[2].kind = any_sums();
+    }
   }
   cuda_run_case(&c, &(variant){.dtype = dtype, .accumulate = !c.no_add && random_below(2)});
 }
@@ -132,8 +149,39 @@ static void test_cached_attention(void **state) {
   static const ls_dtype dtypes[] = {LS_BF16, LS_F16, LS_F32};
   for (int i = 0; i < 12; i++) {
     op_case c = {0};
-    make_cached_attention(&c);
+    if (i % 4 == 3)
+      make_cached_sinks(&c);
+    else
+      make_cached_attention(&c);
     cuda_run_case(&c, &(variant){.dtype = dtypes[i % 3], .accumulate = random_below(2)});
+  }
+}
+
+/* Heads as latent attention has them over what all of them share. */
+static void test_wide_caches(void **state) {
+  (void)state;
+  static const ls_dtype dtypes[] = {LS_BF16, LS_F16, LS_F32};
+  for (int i = 0; i < 3; i++) {
+    op_case c = {0};
+    const int64_t tokens = 1 + random_below(5), heads = 1 + random_below(3), d = 570 + i * 6;
+    c.kind = LS_OP_CACHED_ATTENTION;
+    c.attributes = (ls_attributes){.head_dim = d, .softmax_scale = 0.05};
+    c.inputs = 6, c.outputs = 1;
+    c.in[0] = c.out[0] = matrix_of(tokens, heads * d, 1, 0);
+    c.in[1] = c.in[2] = matrix_of(tokens, d, 1, 0);
+    c.in[3] = c.in[4] = matrix_of(tokens + random_below(90), d, 2, 0);
+    c.in[5] = vector_of(INDEX, tokens);
+    cuda_run_case(&c, &(variant){.dtype = dtypes[i]});
+  }
+}
+
+static void test_dealt_caches(void **state) {
+  (void)state;
+  static const ls_dtype dtypes[] = {LS_BF16, LS_F16, LS_F32};
+  for (int i = 0; i < 12; i++) {
+    op_case c = {0};
+    make_dealt(&c);
+    cuda_run_case(&c, &(variant){.dtype = dtypes[i % 3]});
   }
 }
 
@@ -157,12 +205,6 @@ static void test_what_is_refused(void **state) {
   assert_non_null(strstr(error.text, "whole sequences"));
   attributes.sequence = 3;
   assert_int_equal(ls_cuda_choose(LS_OP_ATTENTION, &args, &launches, &error), LS_OK);
-  args.inputs = 8;
-  assert_int_equal(ls_cuda_choose(LS_OP_CACHED_ATTENTION, &args, &launches, &error), LS_INTERNAL);
-  assert_string_equal(error.text, "cached_attention with sinks has no CUDA kernel");
-  args.inputs = 4;
-  assert_int_equal(ls_cuda_choose(LS_OP_RING_END, &args, &launches, &error), LS_INTERNAL);
-  assert_string_equal(error.text, "ring_end with sinks has no CUDA kernel");
 }
 
 int main(void) {
@@ -170,8 +212,9 @@ int main(void) {
   random_state = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
   print_message("seed %llu (LS_TEST_SEED)\n", (unsigned long long)random_state);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_attention), cmocka_unit_test(test_places_and_rings),
-      cmocka_unit_test(test_no_tokens), cmocka_unit_test(test_cached_attention),
+      cmocka_unit_test(test_attention),      cmocka_unit_test(test_places_and_rings),
+      cmocka_unit_test(test_no_tokens),      cmocka_unit_test(test_cached_attention),
+      cmocka_unit_test(test_dealt_caches),   cmocka_unit_test(test_wide_caches),
       cmocka_unit_test(test_what_is_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Models, tasks and layouts with ops of their own on GPUs without one, as cuda_command_test.sh has it:
-# frozen weights in blocks, pairs of answers, mixtures of experts, sequences that are shared out,
-# dropout of attention. A run ends where the CPU's run of the
-# same file ends. $1: the lockstep program.
+# Models, tasks, layouts and optimizers with ops of their own on GPUs without one, as
+# cuda_command_test.sh has it: frozen weights in blocks, pairs of answers, mixtures of experts, sequences
+# that are shared out, dropout of attention, latent attention, sinks, encoders, classes, a teacher.
+# A run ends where the CPU's run of the same file ends. $1: the lockstep program.
 set -u
+tests=$(cd "$(dirname "$0")" && pwd)
 . "$(dirname "$0")/support/small_run.sh"
 plain=$lockstep
 stand_in=$(dirname "$lockstep")/tests/stand_in
@@ -28,6 +29,20 @@ cat >qwen.json <<'END'
  "moe_intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2,
  "num_key_value_heads": 1, "head_dim": 16, "num_experts": 8, "num_experts_per_tok": 3,
  "norm_topk_prob": false, "max_position_embeddings": 32}
+END
+cat >deepseek.json <<'END'
+{"model_type": "deepseek_v3", "vocab_size": 256, "hidden_size": 32, "num_hidden_layers": 2,
+ "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 48,
+ "moe_intermediate_size": 24, "max_position_embeddings": 32, "q_lora_rank": 16, "kv_lora_rank": 8,
+ "qk_rope_head_dim": 4, "qk_nope_head_dim": 12, "v_head_dim": 8, "n_routed_experts": 8,
+ "n_shared_experts": 1, "num_experts_per_tok": 2, "n_group": 4, "topk_group": 2,
+ "first_k_dense_replace": 1}
+END
+cat >oss.json <<'END'
+{"model_type": "gpt_oss", "vocab_size": 256, "hidden_size": 32, "intermediate_size": 24,
+ "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+ "max_position_embeddings": 32, "sliding_window": 6, "num_local_experts": 4,
+ "num_experts_per_tok": 2, "tie_word_embeddings": false}
 END
 cat >llama.json <<'END'
 {"model_type": "llama", "vocab_size": 256, "hidden_size": 128, "intermediate_size": 128,
@@ -77,6 +92,16 @@ both 5e-6 model=qwen.json dtype=fp32 mesh.tp=2 recompute=full train.microbatches
 both 2e-2 model=mixtral.json dtype=bf16 mesh.dp_shard=2 mesh.ep=2
 both 2e-2 model=qwen.json dtype=fp16
 
+# Routers of sigmoids in groups, experts that are balanced, biased, held to a capacity, sent to; latent
+# attention, sinks.
+both 5e-6 model=deepseek.json dtype=fp32 experts.bias_rate=0.1 experts.aux_loss=0.1
+sent="mesh.dp_shard=2 mesh.ep=2 experts.exchange=all_to_all"
+both 5e-6 model=deepseek.json dtype=fp32 $sent zero=3 experts.z_loss=0.01
+both 2e-2 model=deepseek.json dtype=bf16 mesh.tp=2 recompute=full
+both 5e-6 model=mixtral.json dtype=fp32 $sent experts.drop=1.25 experts.aux_loss=0.1 experts.aux_form=sequence
+both 5e-6 model=oss.json dtype=fp32 mesh.cp=2 context=ring experts.drop=1
+both 2e-2 model=oss.json dtype=bf16 mesh.dp_shard=2 mesh.ep=2 mesh.tp=2 experts.aux_loss=0.1
+
 # Sequences shared out: keys gathered, heads exchanged, blocks of keys round a ring.
 both 5e-6 model=small.json dtype=fp32 mesh.cp=2
 both 5e-6 model=small.json dtype=fp32 mesh.cp=2 context=ring mesh.dp_shard=2 zero=3 recompute=full
@@ -119,4 +144,40 @@ for i in 0 1 2 3 4 5 6 7 8 9 10 11; do echo "{\"text\": \"$i times $i\", \"label
 classes="task=classify data.text=texts.jsonl data.seq_len=32 data.validation=0.4 train.batch=2 train.lr=3e-3 eval.every=4"
 both 5e-6 $base dtype=fp32 $classes mesh.tp=2
 both 2e-2 $base dtype=bf16 $classes mesh.dp_shard=2 zero=3
+for i in 0 1 2 3 4 5 6 7 8 9 10 11; do
+  case $((i % 3)) in 0) labels= ;; 1) labels='"a"' ;; *) labels='"a", "b"' ;; esac
+  echo "{\"text\": \"$i times $i\", \"label\": [$labels]}"
+done >several.jsonl
+both 5e-6 $base dtype=fp32 $classes mesh.tp=2 classes.weights=[1,2,0.5]
+several="$classes data.text=several.jsonl classes.several=true train.batch=1"
+both 5e-6 $base dtype=fp32 $several
+both 2e-2 $base dtype=bf16 $several mesh.tp=2
+
+# A teacher, whose checkpoint is the base.
+distill="model=small.json task=distill teacher=base-small/checkpoints/step-4"
+both 5e-6 $distill dtype=fp32 mesh.tp=2
+both 2e-2 $distill dtype=bf16 mesh.dp_shard=2 zero=3
+
+# Encoders: both directions, near and far, shares of sequences, no biases of norms.
+mkdir modernbert roberta
+cp "$tests/data/tokenizers/word-piece/tokenizer.json" modernbert/
+cp modernbert/tokenizer.json roberta/
+cat >modernbert/config.json <<'END'
+{"model_type": "modernbert", "vocab_size": 520, "num_hidden_layers": 2, "num_attention_heads": 2,
+ "hidden_size": 32, "intermediate_size": 48, "max_position_embeddings": 64, "local_attention": 8}
+END
+cat >roberta/config.json <<'END'
+{"model_type": "roberta", "vocab_size": 520, "num_hidden_layers": 2, "num_attention_heads": 4,
+ "hidden_size": 32, "intermediate_size": 48, "max_position_embeddings": 34, "type_vocab_size": 1}
+END
+mlm="task=mlm data.tokenizer=auto"
+both 5e-6 model=modernbert dtype=fp32 $mlm
+both 5e-6 model=roberta dtype=fp32 $mlm mesh.tp=2 mesh.cp=2 dropout=auto
+both 2e-2 model=modernbert dtype=bf16 $mlm mesh.dp_shard=2 zero=3
+
+# The other optimizers.
+both 5e-6 model=small.json dtype=fp32 optimizer.name=adamw8bit mesh.dp_shard=2 zero=3
+both 5e-6 model=small.json dtype=fp32 optimizer.name=muon mesh.tp=2
+free="optimizer.name=schedulefree train.lr_schedule=constant"
+both 2e-2 model=small.json dtype=bf16 $free mesh.dp_shard=2 zero=2
 echo "$passed runs"

@@ -46,7 +46,6 @@ struct ls_device_facts {
   const char *engine;      /* the one that is asked for; NULL: the first that can */
   ls_op_set lacks;         /* ops it has no kernel of: models with them are proved, and not run */
   bool overlaps;           /* transfers run beside kernels, on queues of their own */
-  bool encoders;           /* attention sees behind a token too, and layernorm goes without bias */
   bool places;             /* its attention takes tokens in an order of their own */
   /* Upper bound of a call's workspace; data pointers are not read. */
   size_t (*workspace)(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args);

@@ -125,12 +125,8 @@ static ls_status check_validation(const ls_session *session, ls_error *error) {
 ls_status ls_balance_settle(ls_session *session, ls_error *error) {
   const ls_run_experts *run = &session->run->experts;
   ls_balance *balance = &session->config.balance;
-  const bool lacks = session->device.facts.lacks.has[LS_OP_ROUTER_LOADS];
   balance->loads = session->config.experts > 0 && (run->loads || balance->bias_rate > 0);
   LS_TRY(check_validation(session, error));
-  if (balance->bias_rate > 0 && lacks)
-    return refuse(session, "experts.bias_rate",
-                  "found on a device that counts no loads of experts; expected 0", error);
-  if (lacks || session->layout.post_validation) balance->loads = false;
+  if (session->layout.post_validation) balance->loads = false;
   return LS_OK;
 }

@@ -183,25 +183,8 @@ static ls_status check_update(const ls_layout *layout, const ls_device_facts *fa
   return LS_OK;
 }
 
-/* What the kernels of an op may be without, which encoders need. */
-static ls_status check_encoder(const ls_node *node, const ls_device_facts *facts, ls_error *error) {
-  const bool two_way = node->kind == LS_OP_ATTENTION && node->attributes.two_way;
-  const bool unbiased = node->kind == LS_OP_LAYERNORM && node->inputs < 3;
-  const bool skips = node->kind == LS_OP_EMBEDDING && node->attributes.skipped > 0;
-  if (facts->encoders || (!two_way && !unbiased && !skips)) return LS_OK;
-  return ls_fail(error, LS_INPUT,
-                 "device.kind: %s has no kernel of %s yet, which the model needs: use "
-                 "device.kind=cpu",
-                 facts->name,
-                 two_way    ? "attention in both directions"
-                 : unbiased ? "layernorm without a bias"
-                            : "embeddings of some rows");
-}
-
 static ls_status check_kernels(const ls_graph *graph, const ls_device_facts *facts,
                                ls_error *error) {
-  for (int n = 0; n < graph->nodes.count; n++)
-    LS_TRY(check_encoder(&graph->nodes.items[n], facts, error));
   for (int n = 0; n < graph->nodes.count; n++)
     if (facts->lacks.has[graph->nodes.items[n].kind])
       return ls_fail(error, LS_INPUT,

@@ -254,6 +254,9 @@ void __stcs(T *to, T value) {
 inline int __ffs(int x) {
   return __builtin_ffs(x);
 }
+inline int __popc(unsigned x) {
+  return __builtin_popcount(x);
+}
 inline float rsqrtf(float x) {
   return 1 / sqrtf(x);
 }

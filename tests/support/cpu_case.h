@@ -43,12 +43,13 @@ typedef enum operand_kind {
   DOUBLES,     /* normal numbers, fp64 always */
   NF4_BLOCKS,  /* of quantised weights */
   INT8_BLOCKS,
+  CODES, /* of 8 bits */
 } operand_kind;
 
 typedef struct operand {
   operand_kind kind;
   int ndim;
-  int64_t dims[2], valid[2], start[2];
+  int64_t dims[2], valid[2], start[3]; /* of a range of elements as ls_view has it */
   int64_t range;
   double value; /* of a cell */
 } operand;
@@ -150,6 +151,7 @@ static inline ls_dtype dtype_of(const operand *o, ls_dtype compute) {
     case NARROW_SUMS: return LS_BF16;
     case NF4_BLOCKS: return LS_NF4;
     case INT8_BLOCKS: return LS_INT8;
+    case CODES: return LS_U8;
     default: return LS_F32;
   }
 }
@@ -201,8 +203,10 @@ static inline void *operand_make(const operand *o, ls_dtype dtype, bool garbage)
     values[i] = absent ? NAN : value;
     if (dtype == LS_F64) ((double *)data)[i] = o->kind == DOUBLES ? (double)values[i] : o->value;
     if (dtype == LS_I32) ((int32_t *)data)[i] = absent ? 1 << 30 : index_at(o, i);
+    if (dtype == LS_U8) ((uint8_t *)data)[i] = (uint8_t)random_below(256);
   }
-  if (dtype != LS_F64 && dtype != LS_I32) ls_convert(data, dtype, values, LS_F32, count);
+  if (dtype != LS_F64 && dtype != LS_I32 && dtype != LS_U8)
+    ls_convert(data, dtype, values, LS_F32, count);
   free(values);
   return data;
 }
@@ -226,11 +230,9 @@ static inline void *reference_copy(const operand *o, ls_dtype dtype, const void 
 
 static inline ls_view view_of(const operand *o, ls_dtype dtype, void *data) {
   ls_view view = {.data = data, .dtype = dtype, .ndim = o->ndim};
-  for (int d = 0; d < o->ndim; d++) {
-    view.dims[d] = o->dims[d];
-    view.valid[d] = o->valid[d];
-    view.start[d] = o->start[d];
-  }
+  memcpy(view.dims, o->dims, sizeof o->dims);
+  memcpy(view.valid, o->valid, sizeof o->valid);
+  memcpy(view.start, o->start, sizeof o->start);
   return view;
 }
 
@@ -300,6 +302,7 @@ static inline void cached_prepare(const op_case *c, ls_kernel_args *device,
 
 static inline double at(const ls_view *view, int64_t i) {
   if (view->dtype == LS_I32) return (double)((const int32_t *)view->data)[i];
+  if (view->dtype == LS_U8) return (double)((const uint8_t *)view->data)[i];
   double value = 0;
   ls_convert(&value, LS_F64, (const char *)view->data + (size_t)i * ls_dtype_bytes(view->dtype),
              view->dtype, 1);

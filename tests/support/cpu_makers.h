@@ -567,7 +567,6 @@ static inline void make_optimizer(op_case *c) {
   c->updates = true;
 }
 
-/* Of the CPU alone. */
 static inline void make_schedulefree(op_case *c) {
   const int64_t count = random_below(3) ? any_size() : 20001;
   operand gradient = random_below(2) ? vector_of(SUMS, count) : matrix_of(any_rows(), 67, 2, 3);

@@ -12,6 +12,8 @@
 #include "device/cuda/kernels/cuda_launch.h"
 #include "support/cpu_makers.h"
 #include "support/cuda_native.h"
+#include "support/cuda_slots.h"
+#include "support/cuda_updates.h"
 
 enum { CUDA_ORDERS = 3, CUDA_PROCESSORS = 3 };
 
@@ -59,7 +61,8 @@ static inline const char *cuda_launch_all(const ls_cuda_launches *launches, uint
 static inline double cuda_tolerance(const op_case *c, const variant *v, int output,
                                     ls_dtype stored) {
   const bool back = c->kind == LS_OP_ATTENTION_BWD || c->kind == LS_OP_RING_BWD;
-  const bool attends = c->kind == LS_OP_ATTENTION || c->kind == LS_OP_RING_ATTENTION;
+  const bool attends = c->kind == LS_OP_ATTENTION || c->kind == LS_OP_RING_ATTENTION ||
+                       c->kind == LS_OP_SINK_ATTENTION;
   const bool rounds = back || (attends && output == 0);
   if (v->dtype == LS_BF16 && rounds) return back ? 0x1p-7 : 0x1p-8;
   if (v->dtype == LS_F16 && rounds) return back ? 0x1p-9 : 0x1p-10;
@@ -81,6 +84,7 @@ static inline void cuda_call(const op_case *c, const variant *v, const ls_kernel
     else
       cuda_place(&call->out[i], &c->out[i], from->out[i].dtype, from->out[i].data, shifted);
   }
+  slots_shape(c, call);
   call->workspace_bytes = ls_device_workspace(call->queue->facts, c->kind, call);
   call->workspace = bytes_of(call->workspace_bytes);
   memset(call->workspace, 0xff, call->workspace_bytes);
@@ -116,17 +120,19 @@ static inline void cuda_same_bits(const op_case *c, const variant *v, const ls_k
 
 static inline void cuda_compare(const op_case *c, const variant *v, const ls_kernel_args *got,
                                 const ls_kernel_args *wanted) {
-  for (int i = 0; i < c->outputs; i++)
+  const bool works = c->kind == LS_OP_ORTHOGONALISE; /* the others are memory to work in */
+  for (int i = 0; i < (works ? 1 : c->outputs); i++)
     output_compare_within(c, v, i, &got->out[i], &wanted->out[i],
                           cuda_tolerance(c, v, i, got->out[i].dtype));
-  if (c->kind == LS_OP_CACHED_ATTENTION) caches_compare(c, v, got, wanted);
+  if (c->kind == LS_OP_CACHED_ATTENTION || c->kind == LS_OP_CACHED_PART)
+    caches_compare(c, v, got, wanted);
 }
 
 /* The input that has the labels of pairs, before the positions; -1: the op is not of pairs. */
 static inline int cuda_pair_labels(ls_op_kind kind) {
   if (kind == LS_OP_PAIR_LOSS) return 3;
   if (kind == LS_OP_PAIR_LOSS_BWD || kind == LS_OP_PAIR_REWARDS) return 1;
-  return kind == LS_OP_COUNT_PAIRS ? 0 : -1;
+  return kind == LS_OP_COUNT_PAIRS || kind == LS_OP_PAIR_SHARES ? 0 : -1;
 }
 
 /* Documents that begin at random. */
@@ -144,6 +150,7 @@ static inline void cuda_pairs_prepare(const op_case *c, ls_kernel_args *device,
 /* The input that has positions, where places follow them; -1: there are none. */
 static inline int cuda_placed_positions(const op_case *c) {
   if (c->kind == LS_OP_RING_ATTENTION || (c->kind == LS_OP_ATTENTION && c->inputs > 4)) return 3;
+  if (c->kind == LS_OP_SINK_ATTENTION && c->inputs > 5) return 4;
   if (c->kind == LS_OP_RING_BWD || (c->kind == LS_OP_ATTENTION_BWD && c->inputs > 7)) return 6;
   return -1;
 }
@@ -170,10 +177,17 @@ static inline void cuda_places_prepare(const op_case *c, ls_kernel_args *device,
           (int32_t)(first + (at < chunk ? rank * chunk + at : sequence - (rank + 2) * chunk + at));
   }
   for (int64_t n = 0; n < rows; n++) {
-    const int32_t place = places[c->in[positions == 3 ? 0 : 1].start[0] + n];
+    const int32_t place = places[c->in[positions < 6 ? 0 : 1].start[0] + n];
     own[n] = place - starts[place];
+    if (!c->attributes.two_way) continue;
+    int32_t last = place; /* of its document */
+    while (last + 1 < rows * turns && starts[last + 1] == starts[place]) last++;
+    ((int32_t *)device->in[positions + 2].data)[n] = last - place;
   }
   free(starts);
+  if (c->attributes.two_way)
+    memcpy(reference->in[positions + 2].data, device->in[positions + 2].data,
+           (size_t)rows * sizeof *own);
   memcpy(reference->in[positions].data, own, (size_t)rows * sizeof *own);
   memcpy(reference->in[positions + 1].data, places, (size_t)(rows * turns) * sizeof *places);
 }
@@ -195,13 +209,16 @@ static inline void cuda_run_case(const op_case *c, const variant *v) {
     reference.in[i] = view_of(&c->in[i], dtype == LS_F64 ? LS_F64 : reference_dtype(dtype),
                               reference_copy(&c->in[i], dtype, given.in[i].data));
   }
-  const bool attends = c->kind == LS_OP_ATTENTION || c->kind == LS_OP_ATTENTION_BWD;
+  const bool attends = c->kind == LS_OP_ATTENTION || c->kind == LS_OP_ATTENTION_BWD ||
+                       c->kind == LS_OP_SINK_ATTENTION;
   if (cuda_placed_positions(c) >= 0)
     cuda_places_prepare(c, &given, &reference);
   else if (attends && c->in[c->inputs - 1].kind == INDEX)
     documents_prepare(c, &given, &reference);
   if (c->kind == LS_OP_ATTENTION_BWD) attention_prepare(c, &given, &reference);
-  if (c->kind == LS_OP_CACHED_ATTENTION) cached_prepare(c, &given, &reference);
+  if (c->kind == LS_OP_CACHED_ATTENTION || c->kind == LS_OP_CACHED_PART)
+    cached_prepare(c, &given, &reference);
+  dealt_prepare(c, &given, &reference);
   if (cuda_pair_labels(c->kind) >= 0) cuda_pairs_prepare(c, &given, &reference);
   for (int i = 0; i < c->outputs; i++) {
     const ls_dtype dtype = dtype_of(&c->out[i], v->dtype);
@@ -213,7 +230,9 @@ static inline void cuda_run_case(const op_case *c, const variant *v) {
                 shared ? reference.in[0].data : reference_copy(&c->out[i], dtype, data));
     given.accumulate[i] = reference.accumulate[i] = v->accumulate;
   }
-  assert_int_equal(table.kernel[c->kind](&reference, &error), LS_OK);
+  slots_prepare(c, &given, &reference);
+  slots_shape(c, &reference);
+  if (table.kernel[c->kind](&reference, &error) != LS_OK) fail_msg("%s", error.text);
   ls_kernel_args first, other;
   cuda_call(c, v, &given, shifted, 0, &first);
   cuda_compare(c, v, &first, &reference);

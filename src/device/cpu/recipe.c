@@ -90,8 +90,7 @@ static size_t recipe(const ls_device_facts *facts, ls_op_kind kind, const ls_ker
   {                                                                                               \
     .name = "cpu", .set = NAME, .alignment = 64, .formats = 1u << LS_F32 | (FORMATS),             \
     LS_HOST_RATES, .lanes = LANES, .threads = 1, .queues = &ls_queues_in_process, .places = true, \
-    .encoders = true, .workspace = recipe, .workspace_source = "the scratch of its kernels",      \
-    __VA_ARGS__                                                                                   \
+    .workspace = recipe, .workspace_source = "the scratch of its kernels", __VA_ARGS__            \
   }
 
 static const ls_device_facts sets[] = {

@@ -2,6 +2,8 @@
  * libraries ask for and that our kernels are to keep to. */
 #include "device/cuda/cuda_recipe.h"
 
+#include "device/cuda/kernels/cuda_arguments.h"
+
 /* Sums of columns by each multiprocessor, of which one kernel then takes the sum. */
 static size_t column_sums(const ls_device_facts *facts, const ls_view *of, int sums) {
   const int64_t columns = of->dims[of->ndim - 1];
@@ -30,25 +32,49 @@ static size_t attention_bwd(const ls_device_facts *facts, const ls_kernel_args *
   return (size_t)(rows * (columns + heads) + longer * columns) * sizeof(float) + key_sums;
 }
 
-/* Each query's keys in at most 32 parts, that one kernel then joins. */
+/* Each query's keys in at most 32 shares of each part, that one kernel then joins. */
 static size_t cached_attention(const ls_kernel_args *args) {
   const ls_view *q = &args->in[0];
   const int64_t heads = q->dims[1] / args->attributes->head_dim;
-  return (size_t)(32 * q->dims[0] * heads * (args->attributes->head_dim + 2)) * sizeof(float);
+  const int64_t parts = args->out[0].ndim > 2 ? args->out[0].dims[0] : 1;
+  return (size_t)(32 * parts * q->dims[0] * heads * (args->attributes->head_dim + 2)) *
+         sizeof(float);
 }
 
-/* The least and the last place of each 64 queries and keys. */
-static size_t place_ranges(const ls_view *q) {
+/* The least and the last place of each 64 queries and keys, where more than `plain` inputs have
+ * places; where documents end, in both directions. */
+static size_t place_ranges(const ls_kernel_args *args, int first, int plain) {
   enum { ROWS = 64 };
-  const int64_t tiles = (q[0].dims[0] + ROWS - 1) / ROWS + (q[1].dims[0] + ROWS - 1) / ROWS;
-  return (size_t)(2 * tiles) * sizeof(int32_t);
+  if (args->inputs <= plain && !args->attributes->two_way) return 0;
+  const ls_view *q = &args->in[first], *k = q + 1;
+  const int64_t tiles = (q->dims[0] + ROWS - 1) / ROWS + (k->dims[0] + ROWS - 1) / ROWS;
+  return (size_t)(2 * tiles + (args->attributes->two_way ? q->dims[0] : 0)) * sizeof(int32_t);
 }
 
 /* A weight for each choice; of each 256 choices how many are of each expert, and of all. */
-static size_t route(const ls_kernel_args *args) {
+static size_t route(const ls_kernel_args *args, int64_t experts) {
   enum { TILE = 256 };
   const int64_t slots = args->out[0].dims[0] * args->out[0].dims[1];
-  return (size_t)(((slots + TILE - 1) / TILE + 1) * args->in[0].dims[1] + slots) * sizeof(int32_t);
+  return (size_t)(((slots + TILE - 1) / TILE + 1) * experts + slots) * sizeof(int32_t);
+}
+
+/* What each sequence drops by expert; which sequences there are, and which row has each token. */
+static size_t capacity(const ls_kernel_args *args) {
+  const int64_t rows = args->in[0].dims[0], length = args->attributes->sequence;
+  const int64_t sequences = length > 0 ? (rows + length - 1) / length : 0;
+  return (size_t)(sequences * (args->attributes->experts + 1) + rows) * sizeof(int32_t);
+}
+
+/* The experts of each choice, and for each part of a sequence how many each has. */
+static size_t loads(const ls_kernel_args *args) {
+  const ls_view *logits = &args->in[0];
+  const int64_t counts = args->out[1].dims[0] * LS_CUDA_LOAD_PARTS * logits->dims[1];
+  return (size_t)(logits->dims[0] * args->attributes->chosen + counts) * sizeof(int32_t);
+}
+
+/* Sums of each head's tokens by part. */
+static size_t sinks(const ls_device_facts *facts, const ls_view *log_sums) {
+  return (size_t)(facts->processors * log_sums->dims[1]) * sizeof(float);
 }
 
 /* Sums of each sequence, where operand `labels` has the tokens. */
@@ -84,17 +110,26 @@ static size_t workspace(const ls_device_facts *facts, ls_op_kind kind, const ls_
     case LS_OP_GROUPED_DOWN_DX:
     case LS_OP_GROUPED_DOWN_DW: /* where each expert's rows begin */
       return (size_t)(args->attributes->experts + 3) * sizeof(int32_t);
-    case LS_OP_ROUTE: return route(args);
+    case LS_OP_ROUTE: return route(args, args->in[0].dims[1]);
+    case LS_OP_KEEP:
+    case LS_OP_ARRIVALS: return route(args, args->attributes->experts + 1);
+    case LS_OP_CAPACITY: return capacity(args);
+    case LS_OP_ROUTER_LOADS:
+    case LS_OP_ROUTER_LOADS_EACH: return loads(args);
+    case LS_OP_ROUTER_LOSS:
+    case LS_OP_ROUTER_LOSS_EACH: return SMALL;
+    case LS_OP_SINK_BWD: return sinks(facts, &args->in[2]);
     case LS_OP_PAIR_LOSS: return pair_sums(args, 3, 1);
     case LS_OP_PAIR_REWARDS: return pair_sums(args, 1, 3);
     case LS_OP_COUNT_PAIRS: return pair_sums(args, 0, 1);
-    case LS_OP_ATTENTION: return SMALL + (args->inputs > 4 ? place_ranges(&args->in[0]) : 0);
-    case LS_OP_RING_ATTENTION: return place_ranges(&args->in[0]);
-    case LS_OP_RING_BWD: return place_ranges(&args->in[1]);
+    case LS_OP_ATTENTION: return SMALL + place_ranges(args, 0, 4);
+    case LS_OP_SINK_ATTENTION: return place_ranges(args, 0, 5);
+    case LS_OP_RING_ATTENTION: return place_ranges(args, 0, 0);
+    case LS_OP_RING_BWD: return place_ranges(args, 1, 0);
+    case LS_OP_RING_END_BWD: return sinks(facts, &args->out[0]);
+    case LS_OP_CACHED_PART:
     case LS_OP_CACHED_ATTENTION: return cached_attention(args);
-    case LS_OP_ATTENTION_BWD:
-      return attention_bwd(facts, args) + SMALL +
-             (args->inputs > 7 ? place_ranges(&args->in[1]) : 0);
+    case LS_OP_ATTENTION_BWD: return attention_bwd(facts, args) + SMALL + place_ranges(args, 1, 7);
     case LS_OP_LAYERNORM_BWD:
     case LS_OP_RMSNORM_BWD:
     case LS_OP_HEADNORM_BWD:
@@ -102,6 +137,7 @@ static size_t workspace(const ls_device_facts *facts, ls_op_kind kind, const ls_
     case LS_OP_BIAS_DB: return column_sums(facts, &args->in[0], 1);
     case LS_OP_EMBEDDING_DW: /* tokens by row, so that sums have one order */
       return sizeof(int32_t) * (size_t)(args->out[0].dims[0] + 2 * args->in[0].dims[0]);
+    case LS_OP_ORTHOGONALISE:
     case LS_OP_SQUARED_NORM: return SMALL;
     default: return 0;
   }
@@ -114,17 +150,10 @@ static const ls_device_facts common = {
     .logits_bytes = INT64_C(512) << 20,
     .logits_multiple = 64,
     .queues = &ls_queues_nccl,
-    .lacks = {.has = {[LS_OP_HEADS] = true,
-                      [LS_OP_AMAX] = true,
+    .lacks = {.has = {[LS_OP_AMAX] = true,
                       [LS_OP_FP8] = true,
                       [LS_OP_ROW_AMAX] = true,
                       [LS_OP_ROW_FP8] = true,
-                      [LS_OP_XENT_LOSS_EACH] = true,
-                      [LS_OP_XENT_LOSS_EACH_BWD] = true,
-                      [LS_OP_COUNT_WEIGHTS] = true,
-                      [LS_OP_BCE_SUM] = true,
-                      [LS_OP_BCE_LOSS] = true,
-                      [LS_OP_BCE_GRAD] = true,
                       [LS_OP_TEXT_SUMS] = true,
                       [LS_OP_TEXT_SUMS_BWD] = true,
                       [LS_OP_UNIT_ROWS] = true,
@@ -133,58 +162,6 @@ static const ls_device_facts common = {
                       [LS_OP_TEXT_MATCH_BWD] = true,
                       [LS_OP_TEXT_LOSS] = true,
                       [LS_OP_TEXT_FOUND] = true,
-                      [LS_OP_HEADS_BWD] = true,
-                      [LS_OP_HEADS_SHARED_BWD] = true,
-                      [LS_OP_HEADS_UP] = true,
-                      [LS_OP_HEADS_DOWN] = true,
-                      [LS_OP_CACHED_PART] = true,
-                      [LS_OP_CACHED_END] = true,
-                      [LS_OP_CHOICES] = true,
-                      [LS_OP_CAPACITY] = true,
-                      [LS_OP_KEEP] = true,
-                      [LS_OP_KEEP_BWD] = true,
-                      [LS_OP_SLOTS] = true,
-                      [LS_OP_SLOTS_BWD] = true,
-                      [LS_OP_LEFT_OUT] = true,
-                      [LS_OP_TO_SLOTS] = true,
-                      [LS_OP_GROUPED_BIAS] = true,
-                      [LS_OP_GROUPED_BIAS_DB] = true,
-                      [LS_OP_GROUPED_WEIGH] = true,
-                      [LS_OP_GROUPED_WEIGH_BWD] = true,
-                      [LS_OP_PAIRED_GLU] = true,
-                      [LS_OP_PAIRED_GLU_BWD] = true,
-                      [LS_OP_SINK_ATTENTION] = true,
-                      [LS_OP_SINK_BWD] = true,
-                      [LS_OP_TO_SLOTS_BWD] = true,
-                      [LS_OP_ARRIVALS] = true,
-                      [LS_OP_ARRIVALS_BWD] = true,
-                      [LS_OP_ARRIVE] = true,
-                      [LS_OP_ARRIVE_BWD] = true,
-                      [LS_OP_LEAVE] = true,
-                      [LS_OP_LEAVE_BWD] = true,
-                      [LS_OP_FROM_SLOTS] = true,
-                      [LS_OP_FROM_SLOTS_BWD] = true,
-                      [LS_OP_ROW_SIGMOID] = true,
-                      [LS_OP_ROW_SIGMOID_BWD] = true,
-                      [LS_OP_ROUTER_LOADS] = true,
-                      [LS_OP_ROUTER_LOADS_EACH] = true,
-                      [LS_OP_ROUTER_TOTAL] = true,
-                      [LS_OP_ROUTER_LOSS] = true,
-                      [LS_OP_ROUTER_LOSS_BWD] = true,
-                      [LS_OP_ROUTER_LOSS_EACH] = true,
-                      [LS_OP_ROUTER_LOSS_EACH_BWD] = true,
-                      [LS_OP_PAIR_SHARES] = true,
-                      [LS_OP_DISTILL_SUM] = true,
-                      [LS_OP_DISTILL_LOSS] = true,
-                      [LS_OP_DISTILL_GRAD] = true,
-                      [LS_OP_ADAMW8_LARGEST] = true,
-                      [LS_OP_ADAMW8] = true,
-                      [LS_OP_ADAMW8_KEEP] = true,
-                      [LS_OP_MUON_MOMENTUM] = true,
-                      [LS_OP_ORTHOGONALISE] = true,
-                      [LS_OP_MUON] = true,
-                      [LS_OP_SCHEDULEFREE] = true,
-                      [LS_OP_SCHEDULEFREE_POINT] = true,
                       [LS_OP_ADAFACTOR_SUMS] = true,
                       [LS_OP_ADAFACTOR_KEEP] = true,
                       [LS_OP_ADAFACTOR_DIRECTION] = true,

@@ -31,6 +31,7 @@ bool ls_cudnn_attends(const ls_device_facts *facts, ls_op_kind kind, const ls_ke
   const ls_view *q = &args->in[back ? 1 : 0];
   const int64_t length = with->sequence, head_dim = with->head_dim;
   if (!back && kind != LS_OP_ATTENTION) return false;
+  if (with->two_way) return false;
   if (!is_half(q->dtype) || with->softcap > 0 || with->alibi > 0 || (back && facts->exact))
     return false;
   if (args->inputs > (back ? 7 : 4)) return false; /* tokens in an order of their own, dropout */

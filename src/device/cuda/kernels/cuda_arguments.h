@@ -16,6 +16,8 @@ enum {
   LS_CUDA_WARP = 32,         /* threads of a warp */
   LS_CUDA_FREQUENCIES = 256, /* of a rope table in one launch: 2 KiB of the 4 KiB of arguments */
   LS_CUDA_MOST_RANKS = 64,   /* whose buffers one launch adds up */
+  LS_CUDA_LOAD_SLOTS = 4096, /* choices that a block counts, in at most so many parts a sequence */
+  LS_CUDA_LOAD_PARTS = 32,
 };
 
 typedef struct ls_cuda_place {
@@ -29,7 +31,8 @@ typedef struct ls_cuda_place {
 typedef struct ls_cuda_pointwise {
   ls_cuda_place in[3], out[2];
   int64_t count;
-  float number;       /* scale's factor or softcap's cap */
+  float number;       /* scale's factor, softcap's cap or the limit of gates */
+  float slope;        /* of gates */
   int32_t activation; /* an ls_activation */
   int32_t wide;
 } ls_cuda_pointwise;
@@ -64,8 +67,10 @@ typedef struct ls_cuda_columns {
 typedef struct ls_cuda_rope {
   ls_cuda_place x, table, y;
   int64_t rows, heads, head_dim, half;
-  int32_t packs;   /* of a head: of its pairs, then of the columns that are not turned */
-  float direction; /* 1, or -1 to turn back */
+  int32_t first;      /* columns of a head before those that are turned */
+  int32_t packs;      /* of a head: of its pairs, then of the columns before these, then behind */
+  int32_t neighbours; /* pairs are columns side by side, not of two halves */
+  float direction;    /* 1, or -1 to turn back */
   int32_t wide;
 } ls_cuda_rope;
 
@@ -98,12 +103,16 @@ typedef struct ls_cuda_cross_entropy {
   const double *scale;
   const float *each; /* of each token, in its place; NULL: all tokens' */
   int64_t rows, columns, start;
+  float class_share; /* several labels: of a class in a token's mean */
   int32_t add_shares, add_targets, wide;
 } ls_cuda_cross_entropy;
 
 /* Sums over tokens that have a label. */
 typedef struct ls_cuda_tokens {
   const float *largest, *sums, *targets; /* NULL: tokens are counted */
+  const float *means;                    /* or these added up */
+  const double *weights, *scale;         /* weights: of tokens; NULL: each counts once */
+  float *slopes;
   const int32_t *labels;
   double *cell;
   int64_t count;
@@ -132,8 +141,49 @@ typedef struct ls_cuda_optimizer {
   ls_cuda_place out;                             /* speculation: the weights; else NULL */
   int64_t rows, columns;
   double beta1, beta2, epsilon, weight_decay, times; /* times: of the rate */
+  double warmup;                                     /* schedule-free: steps */
   int32_t wide;
 } ls_cuda_optimizer;
+
+/* AdamW whose moments are of 8 bits, in blocks of the whole parameter; see cuda_codes.cu. */
+typedef struct ls_cuda_codes {
+  const double *rate, *step, *factor;
+  ls_cuda_place gradient;
+  float *master;
+  uint8_t *firsts, *seconds;
+  const float *before, *largest; /* of blocks: as the state has them, and of the new moments */
+  float *made;
+  /* A rank has `count` elements from place `start` on in rows of `stride`, which begin at this row
+   * and column of the whole; of it rows have `columns`. */
+  int64_t count, start, stride, row, column, columns, blocks;
+  double beta1, beta2, epsilon, weight_decay, times;
+  float maps[2][256]; /* what codes stand for: of first moments, of second */
+} ls_cuda_codes;
+
+/* Muon; see cuda_muon.cu. A rank has `count` elements from place `start` on in rows of `stride`,
+ * which begin at this row and column of the whole matrix. */
+typedef struct ls_cuda_muon {
+  const double *factor, *rate; /* factor: of gradients; or the square of the matrix's norm */
+  ls_cuda_place gradient;
+  float *matrix, *state; /* state: momentum, master weights, or the scaled matrix */
+  int64_t elements, count, start, stride, row, column, columns;
+  double momentum, times, weight_decay, share;
+} ls_cuda_muon;
+
+/* A matrix by rows, whose elements are `apart` from row to row and `along` in a row. */
+typedef struct ls_cuda_muon_operand {
+  const float *data;
+  int64_t apart, along;
+} ls_cuda_muon_operand;
+
+/* out = alpha base + beta left right^T, both operands by what is contracted. */
+typedef struct ls_cuda_muon_product {
+  ls_cuda_muon_operand left, right;
+  const float *base;
+  float *out;
+  int64_t rows, columns, depth, apart, along; /* apart, along: of base and out */
+  float alpha, beta;
+} ls_cuda_muon_product;
 
 /* Rows from one place to another: converted or added, or as bytes. */
 typedef struct ls_cuda_move {
@@ -165,7 +215,7 @@ typedef struct ls_cuda_pairs {
   const float *largest, *sums, *targets;
   const double *reference, *scale;
   double *answers; /* by token, its document's */
-  float *slopes;   /* how often each token's loss counts */
+  float *slopes;   /* how often each token's loss counts; or its share of its sequence's pairs */
   double *parts;   /* of each sequence, for each cell */
   double *cells[3];
   double beta, smoothing, own; /* own: with odds ratios, how often the chosen's own loss counts */
@@ -173,16 +223,65 @@ typedef struct ls_cuda_pairs {
   int32_t add[3], add_slopes;
 } ls_cuda_pairs;
 
+/* What a token's experts are chosen by; see cuda_experts.cuh. */
+typedef struct ls_cuda_scores {
+  ls_cuda_place logits;
+  const float *added; /* to each expert's score; NULL: nothing is */
+  int32_t experts, sigmoid;
+  int32_t groups, top_groups; /* groups: 0 where all experts may be chosen */
+} ls_cuda_scores;
+
+/* Distillation of the logits of another model, `its`; see cuda_distill.cu. */
+typedef struct ls_cuda_distill {
+  ls_cuda_place logits, its, sums, out; /* sums: LS_DISTILL_SUMS of each token */
+  const float *largest, *its_largest;
+  const int32_t *labels;
+  const double *scale;
+  double *cells[3];
+  int64_t rows, columns, start;
+  double inverse, share; /* 1 / T; the teacher's of the loss */
+  int32_t wide, add[3];
+} ls_cuda_distill;
+
+/* Heads made wider or narrower, and their products with matrices of their own; see cuda_heads.cu.
+ */
+typedef struct ls_cuda_heads {
+  ls_cuda_place x, shared, weight, out;
+  int64_t tokens;
+  int32_t heads, head_dim, columns; /* columns: of a head on the wide side */
+  int32_t own, shared_columns;      /* of these a head's own, and behind them the shared */
+  int32_t rows, weight_columns;     /* of a head's matrix */
+} ls_cuda_heads;
+
 /* Where tokens go among experts; see cuda_experts.cu. */
 typedef struct ls_cuda_route {
-  ls_cuda_place logits, out; /* out: of their gradient */
+  ls_cuda_scores of;
+  ls_cuda_place out; /* of the logits' gradient */
   int32_t *places, *expert_of_row;
   float *weights, *slot_weights; /* by row; by token and choice */
   const float *dweights;
   int32_t *counts, *bases; /* of each tile by expert; where each expert's rows begin */
   int64_t tokens;
-  int32_t experts, chosen, renormalise, tiles;
+  int32_t experts, chosen, renormalise, tiles; /* experts: that rows are sorted by */
+  float scale;
 } ls_cuda_route;
+
+/* How many tokens go to each expert, and what that costs; see cuda_router.cu. */
+typedef struct ls_cuda_router {
+  ls_cuda_scores of;
+  ls_cuda_place out;   /* of the logits' gradient, or of gates */
+  ls_cuda_place loads; /* of each sequence by expert, in fp32 or fp64 */
+  const int32_t *labels;
+  const float *weights;            /* how often each token counts; NULL: once */
+  const double *root;              /* the loss's gradient; or loads that are added */
+  double *told;                    /* loads of all sequences */
+  double *parts;                   /* of the loss, a block each */
+  int32_t *choices;                /* of each token; -1 where it has no label */
+  int32_t *counts;                 /* of each sequence and part of its tokens, by expert */
+  int64_t tokens, each, sequences; /* each: tokens of a sequence */
+  double scale, z_scale;
+  int32_t chosen, part_count, add;
+} ls_cuda_router;
 
 /* Rows of tokens to experts and back, and weighed. */
 typedef struct ls_cuda_routed {
@@ -193,6 +292,31 @@ typedef struct ls_cuda_routed {
   int64_t rows, columns;
   int32_t chosen, wide, add_slopes;
 } ls_cuda_routed;
+
+/* Choices among experts: which are kept, which slot each has; see cuda_slots.cu. Of each choice
+ * `rows` has its routed row, `experts` its expert or that of each row, `kept` a row or slot. */
+typedef struct ls_cuda_slots {
+  const int32_t *rows, *experts, *kept, *labels, *places;
+  const float *numbers; /* weights or their gradient */
+  int32_t *out_choices, *out_experts;
+  float *out_numbers;
+  double *cells;                        /* what is dropped by expert; or the loss */
+  int32_t *sequences, *tokens_in_order; /* of places; NULL: tokens are in order */
+  int32_t *dropped;                     /* of each sequence by expert */
+  int64_t choices, tokens, sequence, slots, cell_count;
+  int32_t chosen, none, held, ranks, add; /* none: behind the last expert */
+} ls_cuda_slots;
+
+/* Biases of experts, by the expert of each row, and weights of rows; see cuda_expert_bias.cu. */
+typedef struct ls_cuda_expert_bias {
+  ls_cuda_place in[2], bias, out;
+  const int32_t *experts; /* of each row, rising */
+  const float *numbers;   /* by row; NULL: rows are not weighed */
+  float *slopes;          /* of those */
+  int64_t rows, columns;
+  int32_t held, first; /* experts whose biases the rank has */
+  int32_t wide, add_slopes;
+} ls_cuda_expert_bias;
 
 /* Products of rows of experts; see cuda_group.cuh. */
 typedef struct ls_cuda_grouped {
@@ -209,18 +333,28 @@ typedef struct ls_cuda_attention {
   ls_cuda_place q, k, v, out, log_sums;
   ls_cuda_place dout, dq, dk, dv; /* backward */
   float *row_dots;                /* backward: dout . out by token and head */
-  ls_cuda_place cache_k, cache_v; /* cached: rows of all tokens before, and then of these */
+  ls_cuda_place sinks;            /* of all heads; without data: there are none */
   const int32_t *positions;       /* documents; or in a cached sequence */
-  const int32_t *places;          /* cached: the rows of a cache; without sequences the positions */
   int64_t tokens, sequence;
   int32_t heads, per_kv_head, head_dim;
-  int32_t first_head, all_heads; /* ALiBi: of this rank's first, and of all */
+  int32_t first_head, all_heads; /* ALiBi, sinks: of this rank's first, and of all */
   int32_t window, wide;
-  int32_t parts;      /* cached: of each query's keys */
-  int32_t cache_rows; /* cached */
-  float *part_sums;   /* cached: for each part, query and head: head_dim sums, maximum, sum */
+  int32_t parts;    /* sinks' gradient: of tokens */
+  float *part_sums; /* of each and head */
   float scale, softcap, alibi;
 } ls_cuda_attention;
+
+/* Attention over a cache; see cuda_cached.cu. */
+typedef struct ls_cuda_cached {
+  ls_cuda_attention of;
+  ls_cuda_place cache_k, cache_v; /* rows of all tokens before, and then of these */
+  const int32_t *places;          /* of tokens; without sequences their positions */
+  float *part_sums; /* of each part, query, head and share: head_dim sums, maximum, sum */
+  int64_t out_part, log_sums_part; /* elements from part to part */
+  int32_t parts;                   /* shares of each query's keys */
+  int32_t ranks, number;           /* places go round so many parts, of which the first is here */
+  int32_t cache_parts, part_rows;
+} ls_cuda_cached;
 
 /* Attention of tokens that have places; see cuda_placed.cuh. `of` has queries as tokens, and of a
  * ring's blocks the sum as log_sums. */
@@ -228,13 +362,17 @@ typedef struct ls_cuda_placed {
   ls_cuda_attention of;
   ls_cuda_place values, largest, sums; /* what blocks before have come to */
   ls_cuda_place largest_out;
-  ls_cuda_place dots; /* backward: dout . out by token and head */
-  const int32_t *query_places, *key_places, *draws;
-  int32_t *ranges; /* of each 64 queries, and then of each 64 keys: least and last place */
+  ls_cuda_place dots;                       /* backward: dout . out by token and head */
+  const int32_t *query_places, *key_places; /* NULL: a row's place is its number */
+  const int32_t *draws;
+  const int32_t *behind; /* two_way: tokens of its document behind each; NULL: not told */
+  int32_t *lasts;        /* and then the last of each, where documents are */
+  int32_t *ranges;       /* of each 64 queries, and then of each 64 keys: least and last place */
   int64_t keys, site;
   uint32_t limit; /* dropout: see device/mask.h; what is kept is multiplied by `kept` */
   float kept;
   int32_t ring, begun; /* sums are not divided; and go on */
+  int32_t two_way;
 } ls_cuda_placed;
 
 #endif

@@ -1,5 +1,5 @@
 // Attention in fp32, without matrix instructions: a warp takes a row, a lane each of 32 keys. And
-// what is the same in all types: dout . out, and attention over a cache.
+// what is the same in all types: dout . out, and the gradient of sinks.
 #include "device/cuda/kernels/cuda_attention.cuh"
 
 // Rows of a head as fp32 in shared memory, `stride` apart; zeros where there are none.
@@ -62,10 +62,10 @@ LS_KERNEL(ls_attention_fp32, ls_cuda_attention, LS_ROW_WARPS *LS_CUDA_WARP) {
     __syncthreads();
   }
   if (query >= args.sequence) return;
-  ls_put_head(args, args.out, at.sequence + query, at.head, sums, 1 / sum);
+  const ls_closed row = ls_close_row(args, at.head, largest, sum);
+  ls_put_head(args, args.out, at.sequence + query, at.head, sums, row.by);
   if (lane == 0)
-    ls_put_any(args.log_sums, (at.sequence + query) * args.log_sums.stride + at.head,
-               largest + logf(sum));
+    ls_put_any(args.log_sums, (at.sequence + query) * args.log_sums.stride + at.head, row.log_sum);
 }
 
 // dout . out of each token and head, a warp each.
@@ -168,86 +168,38 @@ LS_KERNEL(ls_attention_keys_fp32, ls_cuda_attention, LS_ROW_WARPS *LS_CUDA_WARP)
   ls_put_head(args, args.dv, at.sequence + key, at.head, dv, 1);
 }
 
-// The new tokens' rows go to their places in the caches.
+// The gradient of sinks: of each head the sum of -p do . o over tokens, with p the sink's
+// probability. Block (part of the tokens, head), a warp a token.
 template <class T>
-__device__ inline void ls_cache_rows(const ls_cuda_attention &args) {
-  const int64_t columns = args.k.stride;
-  for (int64_t n = blockIdx.x; n < args.tokens; n += gridDim.x) {
-    const int row = args.places[n];
-    if (row < 0 || row >= args.cache_rows) continue;
-    for (int64_t c = threadIdx.x; c < columns; c += blockDim.x) {
-      ls_row_of<T>(args.cache_k, row)[c] = ls_row_of<T>(args.k, n)[c];
-      ls_row_of<T>(args.cache_v, row)[c] = ls_row_of<T>(args.v, n)[c];
-    }
+__device__ inline void ls_sink_parts_of(const ls_cuda_attention &args) {
+  const int lane = threadIdx.x % LS_CUDA_WARP, head = static_cast<int>(blockIdx.y);
+  const int warps = blockDim.x / LS_CUDA_WARP;
+  const int64_t column = static_cast<int64_t>(head) * args.head_dim;
+  const float sink = ls_sink_at(args, head);
+  float sum = 0;
+  for (int64_t n = static_cast<int64_t>(blockIdx.x) * warps + threadIdx.x / LS_CUDA_WARP;
+       n < args.tokens; n += static_cast<int64_t>(gridDim.x) * warps) {
+    const T *dout = ls_head_row<T>(args.dout, n, column),
+            *out = ls_head_row<T>(args.out, n, column);
+    float dot = 0;
+    for (int c = lane; c < args.head_dim; c += LS_CUDA_WARP)
+      dot += ls_widen(dout[c]) * ls_widen(out[c]);
+    sum -= expf(sink - *ls_head_row<float>(args.log_sums, n, head)) * dot;
+  }
+  sum = ls_block_sum(sum);
+  if (threadIdx.x == 0) args.part_sums[blockIdx.x * args.heads + head] = sum;
+}
+
+// A thread has a head of all; those that other ranks have get zeros.
+LS_KERNEL(ls_sink_sums, ls_cuda_attention, 256) {
+  for (int h = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); h < args.all_heads;
+       h += static_cast<int>(gridDim.x * blockDim.x)) {
+    const int own = h - args.first_head;
+    float sum = 0;
+    for (int p = 0; p < args.parts && own >= 0 && own < args.heads; p++)
+      sum += args.part_sums[p * args.heads + own];
+    ls_put_any(args.dq, h, sum);
   }
 }
 
-// A warp has a query, a head and one of the parts of its keys: the sums, the largest score and the
-// sum of exponentials of that part.
-template <class T>
-__device__ inline void ls_cached_part(const ls_cuda_attention &args) {
-  const int lane = threadIdx.x % LS_CUDA_WARP, head = blockIdx.y, part = blockIdx.z;
-  const int64_t n = blockIdx.x;
-  const int count = args.positions[n] + 1, each = (count + args.parts - 1) / args.parts;
-  const int64_t sequence = args.places[n] - args.positions[n];  // its first row
-  const int begin = ls_first_key(args, count - 1, 0, 1);
-  const int first = part * each > begin ? part * each : begin;
-  const int end = (part + 1) * each < count ? (part + 1) * each : count;
-  const float by_distance = ls_distance_slope(args, head);
-  const int64_t column = static_cast<int64_t>(head / args.per_kv_head) * args.head_dim;
-  const T *q = ls_head_row<T>(args.q, n, static_cast<int64_t>(head) * args.head_dim);
-  float sums[LS_HEAD_PARTS] = {}, largest = -INFINITY, sum = 0;
-  for (int tile = first; tile < end; tile += LS_ROW_KEYS) {
-    const int key = tile + lane;
-    float score = -INFINITY, slope, product = 0;
-    if (key < end) {
-      const T *k = ls_head_row<T>(args.cache_k, sequence + key, column);
-      for (int c = 0; c < args.head_dim; c += LS_CUDA_PACK) {
-        const int some = ls_at_most_pack(args.head_dim - c);
-        const ls_pack a = ls_load(q + c, some, args.wide), b = ls_load(k + c, some, args.wide);
-        for (int i = 0; i < LS_CUDA_PACK; i++) product += a.at[i] * b.at[i];
-      }
-      score = ls_score<false>(args, by_distance, product, count - 1 - key, &slope);
-    }
-    const float now = fmaxf(largest, ls_warp_max(score)), scale = expf(largest - now);
-    const float share = expf(score - now);
-    sum = sum * scale + ls_warp_sum(share);
-    largest = now;
-    for (int p = 0; p < LS_HEAD_PARTS; p++) sums[p] *= scale;
-    for (int r = 0; r < LS_ROW_KEYS; r++) {
-      const float by = __shfl_sync(LS_ALL_LANES, share, r);
-#pragma unroll
-      for (int p = 0; p < LS_HEAD_PARTS; p++) {
-        const int c = lane + p * LS_CUDA_WARP;
-        if (c < args.head_dim && tile + r < end)
-          sums[p] += by * ls_widen(*ls_head_row<T>(args.cache_v, sequence + tile + r, column + c));
-      }
-    }
-  }
-  float *to = args.part_sums + ((n * args.heads + head) * args.parts + part) * (args.head_dim + 2);
-#pragma unroll
-  for (int p = 0; p < LS_HEAD_PARTS; p++)
-    if (lane + p * LS_CUDA_WARP < args.head_dim) to[lane + p * LS_CUDA_WARP] = sums[p];
-  if (lane == 0) to[args.head_dim] = largest, to[args.head_dim + 1] = sum;
-}
-
-// The parts of a query and head joined.
-LS_KERNEL(ls_cached_join, ls_cuda_attention, 256) {
-  const int64_t n = blockIdx.x;
-  const int head = blockIdx.y, width = args.head_dim + 2;
-  const float *parts = args.part_sums + (n * args.heads + head) * args.parts * width;
-  float largest = -INFINITY, sum = 0;
-  for (int p = 0; p < args.parts; p++) largest = fmaxf(largest, parts[p * width + args.head_dim]);
-  for (int p = 0; p < args.parts; p++)
-    sum += parts[p * width + args.head_dim + 1] * expf(parts[p * width + args.head_dim] - largest);
-  for (int c = threadIdx.x; c < args.head_dim; c += blockDim.x) {
-    float total = 0;
-    for (int p = 0; p < args.parts; p++)
-      total += parts[p * width + c] * expf(parts[p * width + args.head_dim] - largest);
-    ls_put_any(args.out, n * args.out.stride + static_cast<int64_t>(head) * args.head_dim + c,
-               total / sum);
-  }
-}
-
-LS_KERNELS(ls_cache_rows, ls_cuda_attention, 256, ls_cache_rows)
-LS_KERNELS(ls_cached_part, ls_cuda_attention, 32, ls_cached_part)
+LS_KERNELS(ls_sink_parts, ls_cuda_attention, 256, ls_sink_parts_of)

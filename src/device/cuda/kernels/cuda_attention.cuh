@@ -36,6 +36,24 @@ __device__ inline float ls_score(const ls_cuda_attention &args, float by_distanc
   return score - by_distance * static_cast<float>(distance);
 }
 
+// What the exponentials of a row come to, the sink's among them: what sums of values are multiplied
+// by, and the log-sum-exp.
+struct ls_closed {
+  float by, log_sum;
+};
+
+__device__ inline float ls_sink_at(const ls_cuda_attention &args, int head) {
+  return ls_load_any(args.sinks, args.first_head + head, 1, false).at[0];
+}
+
+__device__ inline ls_closed ls_close_row(const ls_cuda_attention &args, int head, float largest,
+                                         float sum) {
+  if (!args.sinks.data) return {1 / sum, largest + logf(sum)};
+  const float sink = ls_sink_at(args, head), most = fmaxf(largest, sink);
+  const float shrink = expf(largest - most), all = sum * shrink + expf(sink - most);
+  return {shrink / all, most + logf(all)};
+}
+
 // Tokens below are counted from the beginning of their sequence.
 __device__ inline bool ls_sees(const ls_cuda_attention &args, int query, int key, int start) {
   return key <= query && key >= start && (args.window == 0 || query - key < args.window);

@@ -17,16 +17,42 @@ static const ls_cuda_chooser choosers[LS_OP_COUNT] = {
     [LS_OP_ROW_SCALE] = ls_cuda_choose_norm,
     [LS_OP_ROPE_TABLE] = ls_cuda_choose_rope_table,
     [LS_OP_ROPE] = ls_cuda_choose_rope,
+    [LS_OP_HEADS] = ls_cuda_choose_heads,
+    [LS_OP_HEADS_UP] = ls_cuda_choose_heads_product,
+    [LS_OP_HEADS_DOWN] = ls_cuda_choose_heads_product,
     [LS_OP_ATTENTION] = ls_cuda_choose_attention,
+    [LS_OP_SINK_ATTENTION] = ls_cuda_choose_attention,
+    [LS_OP_SINK_BWD] = ls_cuda_choose_sink_bwd,
     [LS_OP_RING_ATTENTION] = ls_cuda_choose_ring,
     [LS_OP_RING_END] = ls_cuda_choose_ring,
     [LS_OP_CACHED_ATTENTION] = ls_cuda_choose_cached_attention,
+    [LS_OP_CACHED_PART] = ls_cuda_choose_cached_part,
+    [LS_OP_CACHED_END] = ls_cuda_choose_cached_end,
     [LS_OP_GELU] = ls_cuda_choose_pointwise,
     [LS_OP_SWIGLU] = ls_cuda_choose_pointwise,
     [LS_OP_SOFTCAP] = ls_cuda_choose_pointwise,
     [LS_OP_DROPOUT] = ls_cuda_choose_dropout,
     [LS_OP_DROPOUT_BWD] = ls_cuda_choose_dropout,
     [LS_OP_ROUTE] = ls_cuda_choose_route,
+    [LS_OP_ROUTER_LOADS] = ls_cuda_choose_loads,
+    [LS_OP_ROUTER_LOADS_EACH] = ls_cuda_choose_loads,
+    [LS_OP_ROUTER_TOTAL] = ls_cuda_choose_loads_total,
+    [LS_OP_ROUTER_LOSS] = ls_cuda_choose_router_loss,
+    [LS_OP_ROUTER_LOSS_EACH] = ls_cuda_choose_router_loss,
+    [LS_OP_ROW_SIGMOID] = ls_cuda_choose_row_sigmoid,
+    [LS_OP_PAIRED_GLU] = ls_cuda_choose_paired,
+    [LS_OP_GROUPED_BIAS] = ls_cuda_choose_expert_bias,
+    [LS_OP_GROUPED_WEIGH] = ls_cuda_choose_expert_bias,
+    [LS_OP_CHOICES] = ls_cuda_choose_choices,
+    [LS_OP_CAPACITY] = ls_cuda_choose_choices,
+    [LS_OP_KEEP] = ls_cuda_choose_choices,
+    [LS_OP_SLOTS] = ls_cuda_choose_choices,
+    [LS_OP_LEFT_OUT] = ls_cuda_choose_choices,
+    [LS_OP_ARRIVALS] = ls_cuda_choose_choices,
+    [LS_OP_TO_SLOTS] = ls_cuda_choose_routed,
+    [LS_OP_FROM_SLOTS] = ls_cuda_choose_routed,
+    [LS_OP_ARRIVE] = ls_cuda_choose_routed,
+    [LS_OP_LEAVE] = ls_cuda_choose_routed,
     [LS_OP_DISPATCH] = ls_cuda_choose_routed,
     [LS_OP_GROUPED_UP] = ls_cuda_choose_grouped,
     [LS_OP_GROUPED_DOWN] = ls_cuda_choose_grouped,
@@ -36,7 +62,13 @@ static const ls_cuda_chooser choosers[LS_OP_COUNT] = {
     [LS_OP_XENT_SUM] = ls_cuda_choose_cross_entropy,
     [LS_OP_XENT_LOSS] = ls_cuda_choose_tokens,
     [LS_OP_XENT_SUM_EACH] = ls_cuda_choose_cross_entropy,
+    [LS_OP_XENT_LOSS_EACH] = ls_cuda_choose_tokens,
+    [LS_OP_BCE_SUM] = ls_cuda_choose_several,
+    [LS_OP_BCE_LOSS] = ls_cuda_choose_tokens,
+    [LS_OP_DISTILL_SUM] = ls_cuda_choose_distill,
+    [LS_OP_DISTILL_LOSS] = ls_cuda_choose_distill,
     [LS_OP_PAIR_LOSS] = ls_cuda_choose_pairs,
+    [LS_OP_PAIR_SHARES] = ls_cuda_choose_pairs,
     [LS_OP_PAIR_REWARDS] = ls_cuda_choose_pairs,
     [LS_OP_EMBEDDING_DW] = ls_cuda_choose_embedding,
     [LS_OP_BIAS_DB] = ls_cuda_choose_bias_db,
@@ -46,6 +78,8 @@ static const ls_cuda_chooser choosers[LS_OP_COUNT] = {
     [LS_OP_ROW_SQUARES_BWD] = ls_cuda_choose_row,
     [LS_OP_ROW_SCALE_BWD] = ls_cuda_choose_norm,
     [LS_OP_ROPE_BWD] = ls_cuda_choose_rope,
+    [LS_OP_HEADS_BWD] = ls_cuda_choose_heads,
+    [LS_OP_HEADS_SHARED_BWD] = ls_cuda_choose_heads,
     [LS_OP_ATTENTION_BWD] = ls_cuda_choose_attention_bwd,
     [LS_OP_RING_BWD] = ls_cuda_choose_ring,
     [LS_OP_RING_END_BWD] = ls_cuda_choose_ring,
@@ -54,6 +88,19 @@ static const ls_cuda_chooser choosers[LS_OP_COUNT] = {
     [LS_OP_SWIGLU_BWD] = ls_cuda_choose_pointwise,
     [LS_OP_SOFTCAP_BWD] = ls_cuda_choose_pointwise,
     [LS_OP_ROUTE_BWD] = ls_cuda_choose_route_bwd,
+    [LS_OP_ROUTER_LOSS_BWD] = ls_cuda_choose_router_loss,
+    [LS_OP_ROUTER_LOSS_EACH_BWD] = ls_cuda_choose_router_loss,
+    [LS_OP_ROW_SIGMOID_BWD] = ls_cuda_choose_row_sigmoid,
+    [LS_OP_PAIRED_GLU_BWD] = ls_cuda_choose_paired,
+    [LS_OP_GROUPED_BIAS_DB] = ls_cuda_choose_expert_bias,
+    [LS_OP_GROUPED_WEIGH_BWD] = ls_cuda_choose_expert_bias,
+    [LS_OP_KEEP_BWD] = ls_cuda_choose_choices,
+    [LS_OP_SLOTS_BWD] = ls_cuda_choose_choices,
+    [LS_OP_ARRIVALS_BWD] = ls_cuda_choose_choices,
+    [LS_OP_TO_SLOTS_BWD] = ls_cuda_choose_routed,
+    [LS_OP_FROM_SLOTS_BWD] = ls_cuda_choose_routed,
+    [LS_OP_ARRIVE_BWD] = ls_cuda_choose_routed,
+    [LS_OP_LEAVE_BWD] = ls_cuda_choose_routed,
     [LS_OP_DISPATCH_BWD] = ls_cuda_choose_routed,
     [LS_OP_GROUPED_UP_DX] = ls_cuda_choose_grouped,
     [LS_OP_GROUPED_UP_DW] = ls_cuda_choose_grouped,
@@ -63,6 +110,10 @@ static const ls_cuda_chooser choosers[LS_OP_COUNT] = {
     [LS_OP_COMBINE_BWD] = ls_cuda_choose_routed,
     [LS_OP_XENT_GRAD] = ls_cuda_choose_cross_entropy,
     [LS_OP_XENT_GRAD_EACH] = ls_cuda_choose_cross_entropy,
+    [LS_OP_XENT_LOSS_EACH_BWD] = ls_cuda_choose_tokens,
+    [LS_OP_BCE_GRAD] = ls_cuda_choose_several,
+    [LS_OP_DISTILL_GRAD] = ls_cuda_choose_distill,
+    [LS_OP_COUNT_WEIGHTS] = ls_cuda_choose_tokens,
     [LS_OP_PAIR_LOSS_BWD] = ls_cuda_choose_pairs,
     [LS_OP_COUNT_PAIRS] = ls_cuda_choose_pairs,
     [LS_OP_COUNT_VALID] = ls_cuda_choose_tokens,
@@ -76,6 +127,14 @@ static const ls_cuda_chooser choosers[LS_OP_COUNT] = {
     [LS_OP_LION_SPECULATE] = ls_cuda_choose_optimizer,
     [LS_OP_ADAMW_SPECULATE] = ls_cuda_choose_optimizer,
     [LS_OP_SGD_SPECULATE] = ls_cuda_choose_optimizer,
+    [LS_OP_ADAMW8_LARGEST] = ls_cuda_choose_codes,
+    [LS_OP_ADAMW8] = ls_cuda_choose_codes,
+    [LS_OP_ADAMW8_KEEP] = ls_cuda_choose_codes,
+    [LS_OP_SCHEDULEFREE] = ls_cuda_choose_optimizer,
+    [LS_OP_SCHEDULEFREE_POINT] = ls_cuda_choose_point,
+    [LS_OP_MUON_MOMENTUM] = ls_cuda_choose_muon,
+    [LS_OP_ORTHOGONALISE] = ls_cuda_choose_orthogonalise,
+    [LS_OP_MUON] = ls_cuda_choose_muon,
     [LS_OP_CAST] = ls_cuda_choose_move,
     [LS_OP_COPY] = ls_cuda_choose_move,
 };
@@ -84,18 +143,9 @@ bool ls_cuda_serves(ls_op_kind kind) {
   return choosers[kind] != NULL;
 }
 
-/* Ops that serve attention with sinks and without. */
-static bool has_sinks(ls_op_kind kind, const ls_kernel_args *args) {
-  return (kind == LS_OP_CACHED_ATTENTION && args->inputs > 7) ||
-         (kind == LS_OP_RING_END && args->inputs > 3) ||
-         (kind == LS_OP_RING_END_BWD && args->inputs > 4);
-}
-
 ls_status ls_cuda_choose(ls_op_kind kind, const ls_kernel_args *args, ls_cuda_launches *launches,
                          ls_error *error) {
   launches->count = 0;
-  if (has_sinks(kind, args))
-    return ls_fail(error, LS_INTERNAL, "%s with sinks has no CUDA kernel", ls_op_name(kind));
   if (choosers[kind]) return choosers[kind](kind, args, launches, error);
   return ls_fail(error, LS_INTERNAL, "%s has no CUDA kernel", ls_op_name(kind));
 }
@@ -165,6 +215,36 @@ ls_cuda_extent ls_cuda_extent_of(const ls_view *view, bool whole) {
 uint32_t ls_cuda_blocks(const ls_device_facts *facts, int64_t wanted, int each) {
   const int64_t most = (int64_t)facts->processors * each;
   return (uint32_t)(wanted < 1 ? 1 : ls_cuda_smaller(wanted, most));
+}
+
+ls_status ls_cuda_choose_paired(ls_op_kind kind, const ls_kernel_args *args,
+                                ls_cuda_launches *launches, ls_error *error) {
+  enum { THREADS = 256, EACH = 8 };
+  const bool back = kind == LS_OP_PAIRED_GLU_BWD;
+  const ls_view *made = back ? &args->in[0] : &args->out[0], *pairs = &args->in[back ? 1 : 0];
+  const char *suffix;
+  LS_TRY(ls_cuda_suffix(pairs->dtype, &suffix, error));
+  ls_cuda_pointwise with = {.count = args->out[0].valid[0] * ls_cuda_stride(made),
+                            .number = (float)args->attributes->gate_limit,
+                            .slope = (float)args->attributes->gate_slope,
+                            .out = {ls_cuda_place_of(&args->out[0], args->accumulate[0])},
+                            .wide = (uintptr_t)args->out[0].data % sizeof(uint64_t[2]) == 0};
+  LS_TRY(ls_cuda_expect(&args->out[0], pairs->dtype, "an operand", error));
+  for (int i = 0; i < args->inputs; i++) {
+    LS_TRY(ls_cuda_expect(&args->in[i], pairs->dtype, "an operand", error));
+    with.in[i] = ls_cuda_place_of(&args->in[i], false);
+    with.wide &= (uintptr_t)args->in[i].data % sizeof(uint64_t[2]) == 0;
+  }
+  if (ls_cuda_stride(pairs) != 2 * ls_cuda_stride(made))
+    return ls_fail(error, LS_INTERNAL, "%s of %lld columns and %lld made; expected half as many",
+                   ls_op_name(kind), (long long)ls_cuda_stride(pairs),
+                   (long long)ls_cuda_stride(made));
+  if (with.count == 0) return LS_OK;
+  const int64_t wanted = ls_cuda_divide_up(with.count, (int64_t)THREADS * LS_CUDA_PACK);
+  ls_cuda_add_launch(launches, back ? "ls_paired_glu_bwd" : "ls_paired_glu", suffix,
+                     ls_cuda_blocks(args->queue->facts, wanted, EACH), THREADS, sizeof with)
+      ->arguments.pointwise = with;
+  return LS_OK;
 }
 
 static const char *pointwise_name(ls_op_kind kind) {

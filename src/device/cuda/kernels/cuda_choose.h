@@ -10,6 +10,34 @@ typedef ls_status (*ls_cuda_chooser)(ls_op_kind kind, const ls_kernel_args *args
 
 ls_status ls_cuda_choose_pointwise(ls_op_kind kind, const ls_kernel_args *args,
                                    ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_paired(ls_op_kind kind, const ls_kernel_args *args,
+                                ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_expert_bias(ls_op_kind kind, const ls_kernel_args *args,
+                                     ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_choices(ls_op_kind kind, const ls_kernel_args *args,
+                                 ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_sink_bwd(ls_op_kind kind, const ls_kernel_args *args,
+                                  ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_heads(ls_op_kind kind, const ls_kernel_args *args,
+                               ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_heads_product(ls_op_kind kind, const ls_kernel_args *args,
+                                       ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_distill(ls_op_kind kind, const ls_kernel_args *args,
+                                 ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_several(ls_op_kind kind, const ls_kernel_args *args,
+                                 ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_cached_part(ls_op_kind kind, const ls_kernel_args *args,
+                                     ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_cached_end(ls_op_kind kind, const ls_kernel_args *args,
+                                    ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_codes(ls_op_kind kind, const ls_kernel_args *args,
+                               ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_point(ls_op_kind kind, const ls_kernel_args *args,
+                               ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_muon(ls_op_kind kind, const ls_kernel_args *args,
+                              ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_orthogonalise(ls_op_kind kind, const ls_kernel_args *args,
+                                       ls_cuda_launches *launches, ls_error *error);
 ls_status ls_cuda_choose_norm(ls_op_kind kind, const ls_kernel_args *args,
                               ls_cuda_launches *launches, ls_error *error);
 ls_status ls_cuda_choose_dropout(ls_op_kind kind, const ls_kernel_args *args,
@@ -50,6 +78,14 @@ ls_status ls_cuda_choose_route(ls_op_kind kind, const ls_kernel_args *args,
                                ls_cuda_launches *launches, ls_error *error);
 ls_status ls_cuda_choose_route_bwd(ls_op_kind kind, const ls_kernel_args *args,
                                    ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_loads(ls_op_kind kind, const ls_kernel_args *args,
+                               ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_loads_total(ls_op_kind kind, const ls_kernel_args *args,
+                                     ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_router_loss(ls_op_kind kind, const ls_kernel_args *args,
+                                     ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_row_sigmoid(ls_op_kind kind, const ls_kernel_args *args,
+                                     ls_cuda_launches *launches, ls_error *error);
 ls_status ls_cuda_choose_routed(ls_op_kind kind, const ls_kernel_args *args,
                                 ls_cuda_launches *launches, ls_error *error);
 ls_status ls_cuda_choose_grouped(ls_op_kind kind, const ls_kernel_args *args,
@@ -61,10 +97,29 @@ ls_status ls_cuda_choose_placed_bwd(ls_op_kind kind, const ls_kernel_args *args,
 ls_status ls_cuda_choose_ring(ls_op_kind kind, const ls_kernel_args *args,
                               ls_cuda_launches *launches, ls_error *error);
 
+enum { LS_CUDA_MOST_HEAD = 256 };
+
 /* What all attention is given; q, k and v are inputs from `first` on. LS_INTERNAL: heads that are
- * not whole, or too long. */
-LS_CHECKED ls_status ls_cuda_attention_of(const ls_kernel_args *args, int first,
+ * not whole, or longer than `most`. */
+LS_CHECKED ls_status ls_cuda_attention_of(const ls_kernel_args *args, int first, int64_t most,
                                           ls_cuda_attention *with, ls_error *error);
+
+/* Outputs and workspace of what numbers a routing's rows, whose tokens, choices and experts are
+ * set; then its launches, behind those that leave -1 - expert in each choice's place and its weight
+ * in slot_weights. LS_INTERNAL: other types. */
+LS_CHECKED ls_status ls_cuda_number_rows(const ls_kernel_args *args, ls_cuda_route *with,
+                                         ls_error *error);
+void ls_cuda_add_numbers(const ls_cuda_route *with, ls_cuda_launches *launches);
+
+/* The next launch: the sum of so many parts, in their order, goes to a cell. */
+void ls_cuda_add_parts(ls_cuda_launches *launches, double *parts, int64_t count, double *cell,
+                       bool add);
+
+/* The next launches: the gradient of sinks, from dout, out and log_sums. LS_INTERNAL: another type,
+ * or too small a workspace. */
+LS_CHECKED ls_status ls_cuda_add_sinks(const ls_kernel_args *args, const ls_cuda_attention *of,
+                                       const ls_view *made, bool add, ls_cuda_launches *launches,
+                                       ls_error *error);
 
 /* The next launch, of the kernel called NAME and SUFFIX, with the one member of its arguments that
  * the caller fills. */

@@ -1,9 +1,8 @@
-/* Launches of attention: on matrix instructions in bf16 and fp16, a warp a row in fp32, and over a
- * cache. */
+/* Launches of attention: on matrix instructions in bf16 and fp16, a warp a row in fp32. */
 #include "device/cuda/kernels/cuda_choose.h"
 
 /* Rows of a block, and keys or queries at a time, by head size: as in cuda_flash.cuh. */
-enum { FLASH_ROWS = 64, FLASH_THREADS = 128, PAD = 8, MOST_HEAD = 256 };
+enum { FLASH_ROWS = 64, FLASH_THREADS = 128, PAD = 8 };
 
 typedef struct flash_size {
   int64_t columns; /* of shared memory; heads up to so many */
@@ -24,18 +23,18 @@ static bool head_is_wide(const ls_view *view, int64_t head_dim) {
   return ls_cuda_is_wide(view) && (size_t)head_dim * ls_dtype_bytes(view->dtype) % 16 == 0;
 }
 
-ls_status ls_cuda_attention_of(const ls_kernel_args *args, int first, ls_cuda_attention *with,
-                               ls_error *error) {
+ls_status ls_cuda_attention_of(const ls_kernel_args *args, int first, int64_t most,
+                               ls_cuda_attention *with, ls_error *error) {
   const ls_attributes *attributes = args->attributes;
   const ls_view *q = &args->in[first], *k = q + 1, *v = q + 2;
   const int64_t head_dim = attributes->head_dim;
-  if (head_dim <= 0 || head_dim > MOST_HEAD || q->dims[1] % head_dim || k->dims[1] % head_dim ||
+  if (head_dim <= 0 || head_dim > most || q->dims[1] % head_dim || k->dims[1] % head_dim ||
       k->dims[1] == 0 || q->dims[1] % k->dims[1])
     return ls_fail(error, LS_INTERNAL,
                    "attention of %lld query and %lld key columns in heads of %lld; expected whole "
-                   "heads of at most %d, query heads a multiple of key heads",
+                   "heads of at most %lld, query heads a multiple of key heads",
                    (long long)q->dims[1], (long long)k->dims[1], (long long)head_dim,
-                   (int)MOST_HEAD);
+                   (long long)most);
   *with = (ls_cuda_attention){
       .q = ls_cuda_place_of(q, false),
       .k = ls_cuda_place_of(k, false),
@@ -100,17 +99,20 @@ static void add_rows(ls_cuda_launches *launches, const char *name, const ls_cuda
 
 ls_status ls_cuda_choose_attention(ls_op_kind kind, const ls_kernel_args *args,
                                    ls_cuda_launches *launches, ls_error *error) {
-  if (args->inputs > 4) return ls_cuda_choose_placed(kind, args, launches, error);
+  const int positions = kind == LS_OP_SINK_ATTENTION ? 4 : 3;
+  if (args->inputs > positions + 1 || args->attributes->two_way)
+    return ls_cuda_choose_placed(kind, args, launches, error);
   const char *suffix;
   ls_cuda_attention with;
   LS_TRY(ls_cuda_suffix(args->in[0].dtype, &suffix, error));
-  LS_TRY(ls_cuda_attention_of(args, 0, &with, error));
+  LS_TRY(ls_cuda_attention_of(args, 0, LS_CUDA_MOST_HEAD, &with, error));
   LS_TRY(expect_sequences(&with, error));
   LS_TRY(ls_cuda_expect(&args->out[1], LS_F32, "attention's log-sum-exp", error));
   LS_TRY(expect_made(&args->out[0], args->in[0].dtype, error));
   with.out = ls_cuda_place_of(&args->out[0], args->accumulate[0]);
   with.log_sums = ls_cuda_place_of(&args->out[1], args->accumulate[1]);
-  with.positions = args->inputs > 3 ? args->in[3].data : NULL;
+  with.positions = args->inputs > positions ? args->in[positions].data : NULL;
+  if (positions > 3) with.sinks = ls_cuda_place_of(&args->in[3], false);
   if (with.tokens == 0) return LS_OK;
   if (args->in[0].dtype == LS_F32) {
     add_rows(launches, "ls_attention", &with, with.heads, 2 * ROW_KEYS + ROW_WARPS);
@@ -124,12 +126,13 @@ ls_status ls_cuda_choose_attention(ls_op_kind kind, const ls_kernel_args *args,
 
 ls_status ls_cuda_choose_attention_bwd(ls_op_kind kind, const ls_kernel_args *args,
                                        ls_cuda_launches *launches, ls_error *error) {
-  if (args->inputs > 7) return ls_cuda_choose_placed_bwd(kind, args, launches, error);
+  if (args->inputs > 7 || args->attributes->two_way)
+    return ls_cuda_choose_placed_bwd(kind, args, launches, error);
   const ls_view *dout = &args->in[0], *out = &args->in[4];
   const char *suffix;
   ls_cuda_attention with;
   LS_TRY(ls_cuda_suffix(dout->dtype, &suffix, error));
-  LS_TRY(ls_cuda_attention_of(args, 1, &with, error));
+  LS_TRY(ls_cuda_attention_of(args, 1, LS_CUDA_MOST_HEAD, &with, error));
   LS_TRY(expect_sequences(&with, error));
   LS_TRY(ls_cuda_expect(out, dout->dtype, "attention's output", error));
   LS_TRY(ls_cuda_expect(&args->in[1], dout->dtype, "attention's queries", error));
@@ -168,50 +171,50 @@ ls_status ls_cuda_choose_attention_bwd(ls_op_kind kind, const ls_kernel_args *ar
   return LS_OK;
 }
 
-ls_status ls_cuda_choose_cached_attention(ls_op_kind kind, const ls_kernel_args *args,
-                                          ls_cuda_launches *launches, ls_error *error) {
-  enum { MOST_PARTS = 32, WARPS_EACH = 16 }; /* the recipe's; warps of a busy multiprocessor */
-  (void)kind;
-  const ls_view *cache_k = &args->in[3], *cache_v = &args->in[4];
+ls_status ls_cuda_add_sinks(const ls_kernel_args *args, const ls_cuda_attention *of,
+                            const ls_view *made, bool add, ls_cuda_launches *launches,
+                            ls_error *error) {
+  enum { THREADS = 256, WARPS = THREADS / LS_CUDA_WARP };
+  ls_cuda_attention with = *of;
   const char *suffix;
-  ls_cuda_attention with;
   LS_TRY(ls_cuda_suffix(args->in[0].dtype, &suffix, error));
-  LS_TRY(ls_cuda_attention_of(args, 0, &with, error));
-  LS_TRY(ls_cuda_expect(&args->in[5], LS_I32, "the positions", error));
-  for (int i = 0; i < 2; i++)
-    LS_TRY(ls_cuda_expect(&args->in[3 + i], args->in[0].dtype, "a cache", error));
-  if (cache_k->dims[1] != args->in[1].dims[1] || cache_v->dims[1] != args->in[2].dims[1])
-    return ls_fail(error, LS_INTERNAL, "a cache of %lld columns for keys of %lld",
-                   (long long)cache_k->dims[1], (long long)args->in[1].dims[1]);
-  with.out = ls_cuda_place_of(&args->out[0], args->accumulate[0]);
-  with.cache_k = ls_cuda_place_of(cache_k, false);
-  with.cache_v = ls_cuda_place_of(cache_v, false);
-  with.positions = with.places = args->in[5].data;
-  if (args->inputs > 6) {
-    LS_TRY(ls_cuda_expect(&args->in[6], LS_I32, "the places", error));
-    with.places = args->in[6].data;
-  }
-  with.cache_rows = (int32_t)cache_k->valid[0];
-  with.wide &= head_is_wide(cache_k, with.head_dim);
+  if (made->dtype != LS_BF16) LS_TRY(ls_cuda_expect(made, LS_F32, "the sinks' gradient", error));
+  with.parts =
+      (int32_t)ls_cuda_blocks(args->queue->facts, ls_cuda_divide_up(with.tokens, WARPS), 1);
   with.part_sums = args->workspace;
-  const int64_t rows = with.tokens * with.heads;
-  if (rows == 0) return LS_OK;
-  const int64_t fill =
-      ls_cuda_divide_up((int64_t)args->queue->facts->processors * WARPS_EACH, rows);
-  with.parts = (int32_t)ls_cuda_smaller(fill, MOST_PARTS);
-  LS_TRY(ls_cuda_expect_workspace(
-      args, (size_t)(rows * with.parts * (with.head_dim + 2)) * sizeof *with.part_sums, error));
-  enum { THREADS = 256, EACH = 8 };
-  ls_cuda_add_launch(launches, "ls_cache_rows", suffix,
-                     ls_cuda_blocks(args->queue->facts, with.tokens, EACH), THREADS, sizeof with)
+  with.all_heads = (int32_t)made->dims[0];
+  with.dq = ls_cuda_place_of(made, add);
+  LS_TRY(ls_cuda_expect_workspace(args, (size_t)(with.parts * with.heads) * sizeof *with.part_sums,
+                                  error));
+  if (with.heads > 0) {
+    ls_cuda_launch *parts = ls_cuda_add_launch(launches, "ls_sink_parts", suffix,
+                                               (uint32_t)with.parts, THREADS, sizeof with);
+    parts->grid[1] = (uint32_t)with.heads;
+    parts->arguments.attention = with;
+  }
+  ls_cuda_add_launch(launches, "ls_sink_sums", "",
+                     (uint32_t)ls_cuda_divide_up(with.all_heads, THREADS), THREADS, sizeof with)
       ->arguments.attention = with;
-  ls_cuda_launch *launch = ls_cuda_add_launch(launches, "ls_cached_part", suffix,
-                                              (uint32_t)with.tokens, LS_CUDA_WARP, sizeof with);
-  launch->grid[1] = (uint32_t)with.heads, launch->grid[2] = (uint32_t)with.parts;
-  launch->arguments.attention = with;
-  launch = ls_cuda_add_launch(launches, "ls_cached_join", "", (uint32_t)with.tokens, THREADS,
-                              sizeof with);
-  launch->grid[1] = (uint32_t)with.heads;
-  launch->arguments.attention = with;
   return LS_OK;
+}
+
+ls_status ls_cuda_choose_sink_bwd(ls_op_kind kind, const ls_kernel_args *args,
+                                  ls_cuda_launches *launches, ls_error *error) {
+  (void)kind;
+  const ls_view *dout = &args->in[0], *log_sums = &args->in[2];
+  const int64_t head_dim = args->attributes->head_dim;
+  LS_TRY(ls_cuda_expect(&args->in[1], dout->dtype, "attention's output", error));
+  LS_TRY(ls_cuda_expect(log_sums, LS_F32, "attention's log-sum-exp", error));
+  if (head_dim <= 0 || dout->dims[1] != log_sums->dims[1] * head_dim)
+    return ls_fail(error, LS_INTERNAL, "sinks of %lld heads of %lld in %lld columns",
+                   (long long)log_sums->dims[1], (long long)head_dim, (long long)dout->dims[1]);
+  const ls_cuda_attention with = {.dout = ls_cuda_place_of(dout, false),
+                                  .out = ls_cuda_place_of(&args->in[1], false),
+                                  .log_sums = ls_cuda_place_of(log_sums, false),
+                                  .sinks = ls_cuda_place_of(&args->in[3], false),
+                                  .tokens = dout->valid[0],
+                                  .heads = (int32_t)log_sums->dims[1],
+                                  .head_dim = (int32_t)head_dim,
+                                  .first_head = (int32_t)(dout->start[1] / head_dim)};
+  return ls_cuda_add_sinks(args, &with, &args->out[0], args->accumulate[0], launches, error);
 }

@@ -1,142 +1,178 @@
-/* Launches of mixtures of experts. */
+/* Launches of mixtures of experts: rows there and back, and products of them. */
 #include "device/cuda/kernels/cuda_choose.h"
 
-enum { TILE = 256, SUMS_THREADS = 1024, WARPS = 8, EACH = 8 };
-
-static int64_t warps_blocks(const ls_kernel_args *args, int64_t tokens) {
-  return ls_cuda_blocks(args->queue->facts, ls_cuda_divide_up(tokens, WARPS), EACH);
-}
-
-static void add_route(ls_cuda_launches *launches, const char *name, const char *suffix,
-                      int64_t blocks, uint32_t threads, const ls_cuda_route *with) {
-  ls_cuda_add_launch(launches, name, suffix, (uint32_t)blocks, threads, sizeof *with)
-      ->arguments.route = *with;
-}
-
-static ls_status expect_rows(const ls_view *places, const ls_view *of_row, ls_error *error) {
-  LS_TRY(ls_cuda_expect(places, LS_I32, "the routed rows", error));
-  if (!of_row) return LS_OK;
-  return ls_cuda_expect(of_row, LS_I32, "the experts of rows", error);
-}
-
-/* Softmax over all experts alone: the models that route otherwise have other ops that GPUs lack, by
- * which they are refused before a run. */
-static ls_status expect_softmax(const ls_kernel_args *args, bool biased, ls_error *error) {
-  const ls_attributes *by = args->attributes;
-  if (!biased && !by->sigmoid && by->groups <= 1 && (by->scale == 0 || by->scale == 1))
-    return LS_OK;
-  return ls_fail(error, LS_INTERNAL, "GPUs route by a softmax over all experts alone");
-}
-
-ls_status ls_cuda_choose_route(ls_op_kind kind, const ls_kernel_args *args,
-                               ls_cuda_launches *launches, ls_error *error) {
-  (void)kind;
-  const ls_view *logits = &args->in[0], *places = &args->out[0];
-  const char *suffix;
-  LS_TRY(ls_cuda_suffix(logits->dtype, &suffix, error));
-  LS_TRY(expect_softmax(args, args->inputs > 1, error));
-  LS_TRY(expect_rows(places, &args->out[1], error));
-  LS_TRY(ls_cuda_expect(&args->out[2], LS_F32, "the weights of rows", error));
-  for (int o = 0; o < 3; o++)
-    if (args->accumulate[o])
-      return ls_fail(error, LS_INTERNAL, "a routing cannot be accumulated into");
-  ls_cuda_route with = {.logits = ls_cuda_place_of(logits, false),
-                        .places = places->data,
-                        .expert_of_row = args->out[1].data,
-                        .weights = args->out[2].data,
-                        .tokens = places->valid[0],
-                        .experts = (int32_t)logits->valid[1],
-                        .chosen = (int32_t)places->dims[1],
-                        .renormalise = args->attributes->renormalise != 0};
-  const int64_t slots = with.tokens * with.chosen, tiles = ls_cuda_divide_up(slots, TILE);
-  with.tiles = (int32_t)tiles;
-  with.counts = args->workspace;
-  with.bases = with.counts + tiles * with.experts;
-  with.slot_weights = (float *)(with.bases + with.experts);
-  LS_TRY(ls_cuda_expect_workspace(
-      args, (size_t)((tiles + 1) * with.experts + slots) * sizeof(int32_t), error));
-  if (slots == 0) return LS_OK;
-  add_route(launches, "ls_route_choose", suffix, warps_blocks(args, with.tokens),
-            WARPS * LS_CUDA_WARP, &with);
-  add_route(launches, "ls_route_count", "", tiles, TILE, &with);
-  add_route(launches, "ls_route_sums", "", 1, SUMS_THREADS, &with);
-  add_route(launches, "ls_route_place", "", tiles, TILE, &with);
-  return LS_OK;
-}
-
-ls_status ls_cuda_choose_route_bwd(ls_op_kind kind, const ls_kernel_args *args,
-                                   ls_cuda_launches *launches, ls_error *error) {
-  (void)kind;
-  const ls_view *logits = &args->in[1], *places = &args->in[2], *out = &args->out[0];
-  const char *suffix;
-  LS_TRY(ls_cuda_suffix(logits->dtype, &suffix, error));
-  LS_TRY(expect_softmax(args, false, error));
-  LS_TRY(expect_rows(places, &args->in[3], error));
-  LS_TRY(ls_cuda_expect(&args->in[0], LS_F32, "the weights' gradient", error));
-  LS_TRY(ls_cuda_expect(out, logits->dtype, "the logits' gradient", error));
-  const ls_cuda_route with = {.logits = ls_cuda_place_of(logits, false),
-                              .out = ls_cuda_place_of(out, args->accumulate[0]),
-                              .places = places->data,
-                              .expert_of_row = args->in[3].data,
-                              .dweights = args->in[0].data,
-                              .tokens = out->valid[0],
-                              .experts = (int32_t)out->valid[1],
-                              .chosen = (int32_t)places->dims[1],
-                              .renormalise = args->attributes->renormalise != 0};
-  if (with.tokens == 0) return LS_OK;
-  add_route(launches, "ls_route_bwd", suffix, warps_blocks(args, with.tokens), WARPS * LS_CUDA_WARP,
-            &with);
-  return LS_OK;
-}
+enum { TILE = 256, EACH = 8 };
 
 static const char *routed_name(ls_op_kind kind) {
   switch (kind) {
     case LS_OP_DISPATCH:
-    case LS_OP_COMBINE_BWD: return "ls_spread";
+    case LS_OP_COMBINE_BWD:
+    case LS_OP_TO_SLOTS:
+    case LS_OP_FROM_SLOTS_BWD:
+    case LS_OP_ARRIVE:
+    case LS_OP_LEAVE_BWD: return "ls_spread";
     case LS_OP_DISPATCH_BWD:
-    case LS_OP_COMBINE: return "ls_collect";
+    case LS_OP_COMBINE:
+    case LS_OP_TO_SLOTS_BWD:
+    case LS_OP_FROM_SLOTS:
+    case LS_OP_ARRIVE_BWD:
+    case LS_OP_LEAVE: return "ls_collect";
     case LS_OP_WEIGH: return "ls_weigh";
     default: return "ls_weigh_bwd";
   }
 }
 
+/* Slots by rank are rows one after the other. */
+static ls_view as_rows(const ls_view *view) {
+  ls_view rows = *view;
+  if (view->ndim < 3) return rows;
+  rows.ndim = 2;
+  rows.dims[0] = rows.valid[0] = view->dims[0] * view->dims[1];
+  rows.dims[1] = rows.valid[1] = view->dims[2];
+  return rows;
+}
+
+static void add_routed(const ls_kernel_args *args, const char *name, const char *suffix,
+                       const ls_cuda_routed *with, ls_cuda_launches *launches) {
+  const int64_t packs = ls_cuda_divide_up(with->out.stride, LS_CUDA_PACK * LS_CUDA_WARP);
+  const int64_t threads = ls_cuda_smaller((packs < 1 ? 1 : packs) * LS_CUDA_WARP, TILE);
+  if (with->rows == 0) return;
+  ls_cuda_add_launch(launches, name, suffix, ls_cuda_blocks(args->queue->facts, with->rows, EACH),
+                     (uint32_t)threads, sizeof *with)
+      ->arguments.routed = *with;
+}
+
+/* What rows are weighed by, and going back what they were. */
+static ls_status weights_of(ls_op_kind kind, const ls_kernel_args *args, ls_cuda_routed *with,
+                            ls_error *error) {
+  const bool back = kind == LS_OP_WEIGH_BWD;
+  const ls_view *numbers = &args->in[back ? 2 : 1];
+  LS_TRY(ls_cuda_expect(numbers, LS_F32, "the weights of rows", error));
+  with->numbers = numbers->data;
+  if (!back) return LS_OK;
+  LS_TRY(ls_cuda_expect(&args->in[1], args->in[0].dtype, "the rows", error));
+  LS_TRY(ls_cuda_expect(&args->out[1], LS_F32, "the weights' gradient", error));
+  with->in[1] = ls_cuda_place_of(&args->in[1], false);
+  with->wide &= ls_cuda_is_wide(&args->in[1]);
+  with->slopes = args->out[1].data;
+  with->add_slopes = args->accumulate[1];
+  return LS_OK;
+}
+
 ls_status ls_cuda_choose_routed(ls_op_kind kind, const ls_kernel_args *args,
                                 ls_cuda_launches *launches, ls_error *error) {
-  const ls_view *in = &args->in[0], *out = &args->out[0];
-  const bool back = kind == LS_OP_WEIGH_BWD, weighs = back || kind == LS_OP_WEIGH;
+  const ls_view in = as_rows(&args->in[0]), out = as_rows(&args->out[0]);
   const char *suffix;
-  LS_TRY(ls_cuda_suffix(in->dtype, &suffix, error));
-  LS_TRY(ls_cuda_expect(out, in->dtype, "the output", error));
-  ls_cuda_routed with = {.in = {ls_cuda_place_of(in, false)},
-                         .out = ls_cuda_place_of(out, args->accumulate[0]),
-                         .rows = out->valid[0],
-                         .columns = ls_cuda_smaller(in->dims[1], out->dims[1]),
-                         .wide = ls_cuda_is_wide(in) && ls_cuda_is_wide(out)};
-  if (weighs) {
-    const ls_view *numbers = &args->in[back ? 2 : 1];
-    LS_TRY(ls_cuda_expect(numbers, LS_F32, "the weights of rows", error));
-    with.numbers = numbers->data;
-  } else {
-    LS_TRY(expect_rows(&args->in[1], NULL, error));
-    with.places = args->in[1].data;
-    with.chosen = (int32_t)args->in[1].dims[1];
-    with.rows = args->in[1].valid[0];
+  LS_TRY(ls_cuda_suffix(in.dtype, &suffix, error));
+  LS_TRY(ls_cuda_expect(&out, in.dtype, "the output", error));
+  ls_cuda_routed with = {.in = {ls_cuda_place_of(&in, false)},
+                         .out = ls_cuda_place_of(&out, args->accumulate[0]),
+                         .rows = out.valid[0],
+                         .columns = ls_cuda_smaller(in.dims[1], out.dims[1]),
+                         .wide = ls_cuda_is_wide(&in) && ls_cuda_is_wide(&out)};
+  if (kind == LS_OP_WEIGH || kind == LS_OP_WEIGH_BWD) {
+    LS_TRY(weights_of(kind, args, &with, error));
+    add_routed(args, routed_name(kind), suffix, &with, launches);
+    return LS_OK;
   }
-  if (back) {
-    LS_TRY(ls_cuda_expect(&args->in[1], in->dtype, "the rows", error));
-    LS_TRY(ls_cuda_expect(&args->out[1], LS_F32, "the weights' gradient", error));
-    with.in[1] = ls_cuda_place_of(&args->in[1], false);
-    with.wide &= ls_cuda_is_wide(&args->in[1]);
-    with.slopes = args->out[1].data;
-    with.add_slopes = args->accumulate[1];
-  }
-  if (with.rows == 0) return LS_OK;
-  const int64_t packs = ls_cuda_divide_up(ls_cuda_stride(out), LS_CUDA_PACK * LS_CUDA_WARP);
+  const bool fills = kind == LS_OP_TO_SLOTS || kind == LS_OP_FROM_SLOTS_BWD;
+  if (fills && !args->accumulate[0]) add_routed(args, "ls_clear", suffix, &with, launches);
+  const ls_view *places = &args->in[1];
+  const bool moves = kind == LS_OP_ARRIVE || kind == LS_OP_ARRIVE_BWD || kind == LS_OP_LEAVE ||
+                     kind == LS_OP_LEAVE_BWD; /* a row of each slot */
+  LS_TRY(ls_cuda_expect(places, LS_I32, "the routed rows", error));
+  with.places = places->data;
+  with.chosen = moves ? 1 : (int32_t)places->dims[1];
+  with.rows = moves ? places->dims[0] * places->dims[1] : places->valid[0];
+  add_routed(args, routed_name(kind), suffix, &with, launches);
+  return LS_OK;
+}
+
+/* Rows with their experts' biases, of which the rank has some. */
+static ls_status biased_of(const ls_kernel_args *args, const ls_view *bias, const ls_view *experts,
+                           ls_cuda_expert_bias *with, ls_error *error) {
+  const ls_view *x = &args->in[0];
+  const ls_held_experts held = ls_held_experts_of(bias, 1);
+  LS_TRY(ls_cuda_expect(experts, LS_I32, "the experts of rows", error));
+  *with = (ls_cuda_expert_bias){.in = {ls_cuda_place_of(x, false)},
+                                .bias = ls_cuda_place_of(bias, false),
+                                .experts = experts->data,
+                                .rows = x->valid[0],
+                                .columns = ls_cuda_smaller(x->dims[1], bias->dims[1]),
+                                .held = (int32_t)held.count,
+                                .first = (int32_t)held.first,
+                                .wide = ls_cuda_is_wide(x)};
+  return LS_OK;
+}
+
+static void add_biased(const ls_kernel_args *args, const char *name, const char *suffix,
+                       const ls_cuda_expert_bias *with, ls_cuda_launches *launches) {
+  const int64_t packs = ls_cuda_divide_up(with->out.stride, LS_CUDA_PACK * LS_CUDA_WARP);
   const int64_t threads = ls_cuda_smaller((packs < 1 ? 1 : packs) * LS_CUDA_WARP, TILE);
-  ls_cuda_add_launch(launches, routed_name(kind), suffix,
-                     ls_cuda_blocks(args->queue->facts, with.rows, EACH), (uint32_t)threads,
-                     sizeof with)
-      ->arguments.routed = with;
+  if (with->rows == 0) return;
+  ls_cuda_add_launch(launches, name, suffix, ls_cuda_blocks(args->queue->facts, with->rows, EACH),
+                     (uint32_t)threads, sizeof *with)
+      ->arguments.expert_bias = *with;
+}
+
+/* The biases' gradient: of each expert the sum of its rows. */
+static void add_bias_sums(const char *suffix, const ls_cuda_expert_bias *with,
+                          ls_cuda_launches *launches) {
+  if (with->held == 0 || with->bias.stride == 0) return;
+  const int64_t across = ls_cuda_divide_up(with->bias.stride, LS_CUDA_WARP * LS_CUDA_PACK);
+  ls_cuda_launch *launch =
+      ls_cuda_add_launch(launches, "ls_expert_sums", suffix, (uint32_t)across, TILE, sizeof *with);
+  launch->grid[1] = (uint32_t)with->held;
+  launch->arguments.expert_bias = *with;
+}
+
+static ls_status bias_back(ls_op_kind kind, const ls_kernel_args *args, const char *suffix,
+                           ls_cuda_launches *launches, ls_error *error) {
+  const bool weighs = kind == LS_OP_GROUPED_WEIGH_BWD;
+  const ls_view *dy = &args->in[0], *sums = weighs ? &args->out[2] : &args->out[0];
+  ls_cuda_expert_bias with;
+  if (!weighs || args->outputs > 2) { /* before dx, which may take the place of dy */
+    LS_TRY(biased_of(args, sums, &args->in[weighs ? 3 : 1], &with, error));
+    with.bias.add = args->accumulate[weighs ? 2 : 0];
+    with.numbers = weighs ? args->in[4].data : NULL;
+    add_bias_sums(suffix, &with, launches);
+  }
+  if (!weighs) return LS_OK;
+  LS_TRY(biased_of(args, &args->in[2], &args->in[3], &with, error));
+  for (int i = 1; i < 3; i++) LS_TRY(ls_cuda_expect(&args->in[i], dy->dtype, "the rows", error));
+  LS_TRY(ls_cuda_expect(&args->in[4], LS_F32, "the weights of rows", error));
+  LS_TRY(ls_cuda_expect(&args->out[0], dy->dtype, "the rows' gradient", error));
+  LS_TRY(ls_cuda_expect(&args->out[1], LS_F32, "the weights' gradient", error));
+  with.in[1] = ls_cuda_place_of(&args->in[1], false);
+  with.out = ls_cuda_place_of(&args->out[0], args->accumulate[0]);
+  with.numbers = args->in[4].data;
+  with.slopes = args->out[1].data;
+  with.add_slopes = args->accumulate[1];
+  with.wide &= ls_cuda_is_wide(&args->in[1]) && ls_cuda_is_wide(&args->in[2]) &&
+               ls_cuda_is_wide(&args->out[0]);
+  add_biased(args, "ls_expert_weigh_bwd", suffix, &with, launches);
+  return LS_OK;
+}
+
+ls_status ls_cuda_choose_expert_bias(ls_op_kind kind, const ls_kernel_args *args,
+                                     ls_cuda_launches *launches, ls_error *error) {
+  const ls_view *x = &args->in[0];
+  const char *suffix;
+  ls_cuda_expert_bias with;
+  LS_TRY(ls_cuda_suffix(x->dtype, &suffix, error));
+  if (kind == LS_OP_GROUPED_BIAS_DB || kind == LS_OP_GROUPED_WEIGH_BWD)
+    return bias_back(kind, args, suffix, launches, error);
+  LS_TRY(biased_of(args, &args->in[1], &args->in[2], &with, error));
+  LS_TRY(ls_cuda_expect(&args->in[1], x->dtype, "the biases of experts", error));
+  LS_TRY(ls_cuda_expect(&args->out[0], x->dtype, "the output", error));
+  with.out = ls_cuda_place_of(&args->out[0], args->accumulate[0]);
+  with.rows = args->out[0].valid[0];
+  with.wide &= ls_cuda_is_wide(&args->in[1]) && ls_cuda_is_wide(&args->out[0]);
+  if (kind == LS_OP_GROUPED_WEIGH) {
+    LS_TRY(ls_cuda_expect(&args->in[3], LS_F32, "the weights of rows", error));
+    with.numbers = args->in[3].data;
+  }
+  add_biased(args, with.numbers ? "ls_expert_weigh" : "ls_expert_bias", suffix, &with, launches);
   return LS_OK;
 }
 

@@ -25,7 +25,8 @@ static ls_status add_sums(const ls_kernel_args *args, ls_cuda_pairs *with, int s
 
 ls_status ls_cuda_choose_pairs(ls_op_kind kind, const ls_kernel_args *args,
                                ls_cuda_launches *launches, ls_error *error) {
-  const int labels = kind == LS_OP_PAIR_LOSS ? 3 : kind == LS_OP_COUNT_PAIRS ? 0 : 1;
+  const bool first = kind == LS_OP_COUNT_PAIRS || kind == LS_OP_PAIR_SHARES;
+  const int labels = kind == LS_OP_PAIR_LOSS ? 3 : first ? 0 : 1;
   const ls_view *ids = &args->in[labels];
   const int64_t sequence = args->attributes->sequence;
   if (sequence <= 0) return ls_fail(error, LS_INTERNAL, "pairs of sequences without a length");
@@ -40,6 +41,12 @@ ls_status ls_cuda_choose_pairs(ls_op_kind kind, const ls_kernel_args *args,
   for (int i = 0; i < 2; i++)
     LS_TRY(ls_cuda_expect(&args->in[labels + i], LS_I32, "labels and positions", error));
   if (kind == LS_OP_COUNT_PAIRS) return add_sums(args, &with, 1, "ls_count_pairs", launches, error);
+  if (kind == LS_OP_PAIR_SHARES) {
+    LS_TRY(ls_cuda_expect(&args->out[0], LS_F32, "tokens' shares of pairs", error));
+    with.slopes = args->out[0].data;
+    with.add_slopes = args->accumulate[0];
+    return add_sums(args, &with, 0, "ls_pair_shares", launches, error);
+  }
   if (kind == LS_OP_PAIR_LOSS) {
     for (int i = 0; i < 3; i++)
       LS_TRY(ls_cuda_expect(&args->in[i], LS_F32, "a token's sum", error));

@@ -27,10 +27,19 @@ static const placed_size *size_of(int64_t head_dim) {
   return size;
 }
 
-static size_t range_bytes(const ls_cuda_placed *with) {
-  const int64_t tiles =
-      ls_cuda_divide_up(with->of.tokens, ROWS) + ls_cuda_divide_up(with->keys, ROWS);
-  return (size_t)(2 * tiles) * sizeof *with->ranges;
+static int64_t tiles_of(const ls_cuda_placed *with) {
+  return ls_cuda_divide_up(with->of.tokens, ROWS) + ls_cuda_divide_up(with->keys, ROWS);
+}
+
+/* Ranges, and behind them where documents end, from `at` on in the workspace. */
+static ls_status place_ranges(const ls_kernel_args *args, int64_t at, ls_cuda_placed *with,
+                              ls_error *error) {
+  const bool ends = with->two_way && with->of.positions && !with->behind;
+  const int64_t ranges = 2 * tiles_of(with);
+  with->ranges = (int32_t *)args->workspace + at;
+  with->lasts = ends ? with->ranges + ranges : NULL;
+  return ls_cuda_expect_workspace(
+      args, (size_t)(at + ranges + (ends ? with->of.tokens : 0)) * sizeof *with->ranges, error);
 }
 
 /* What all of them are given; q, k and v are inputs from `first` on, `positions` that operand. */
@@ -38,20 +47,28 @@ static ls_status placed_of(const ls_kernel_args *args, int first, int positions,
                            ls_cuda_placed *with, ls_error *error) {
   const ls_view *q = &args->in[first], *k = q + 1, *places = &args->in[positions + 1];
   const ls_attributes *attributes = args->attributes;
-  *with = (ls_cuda_placed){.keys = k->valid[0], .ring = ring};
-  LS_TRY(ls_cuda_attention_of(args, first, &with->of, error));
+  *with = (ls_cuda_placed){.keys = k->valid[0], .ring = ring, .two_way = attributes->two_way != 0};
+  LS_TRY(ls_cuda_attention_of(args, first, LS_CUDA_MOST_HEAD, &with->of, error));
   if (attributes->sequence <= 0 || attributes->sequence > INT32_MAX)
     return ls_fail(error, LS_INTERNAL, "attention by places in sequences of %lld",
                    (long long)attributes->sequence);
-  for (int i = 0; i < 2; i++)
-    LS_TRY(ls_cuda_expect(&args->in[positions + i], LS_I32, "positions and places", error));
-  const int32_t *all = places->data;
-  with->of.positions = args->in[positions].data;
-  with->query_places = all + (q->start[0] - (ring ? places : k)->start[0]);
-  with->key_places = all + (ring ? k->start[0] - places->start[0] : 0);
-  if (ring || args->inputs <= positions + 2) return LS_OK;
-  LS_TRY(ls_cuda_expect(&args->in[positions + 2], LS_I32, "the draws", error));
-  with->draws = args->in[positions + 2].data;
+  for (int i = positions; i < args->inputs && i < positions + 2; i++)
+    LS_TRY(ls_cuda_expect(&args->in[i], LS_I32, "positions and places", error));
+  if (args->inputs > positions) with->of.positions = args->in[positions].data;
+  if (args->inputs > positions + 1) {
+    const int32_t *all = places->data;
+    with->query_places = all + (q->start[0] - (ring ? places : k)->start[0]);
+    with->key_places = all + (ring ? k->start[0] - places->start[0] : 0);
+  }
+  if (ring) return LS_OK;
+  const int behind = positions + 2, draws = behind + with->two_way;
+  if (with->two_way && args->inputs > behind) {
+    LS_TRY(ls_cuda_expect(&args->in[behind], LS_I32, "the tokens behind", error));
+    with->behind = args->in[behind].data;
+  }
+  if (args->inputs <= draws) return LS_OK;
+  LS_TRY(ls_cuda_expect(&args->in[draws], LS_I32, "the draws", error));
+  with->draws = args->in[draws].data;
   with->site = attributes->site;
   with->limit = ls_mask_limit(attributes->dropout);
   with->kept = (float)(1 / (1 - attributes->dropout));
@@ -60,7 +77,11 @@ static ls_status placed_of(const ls_kernel_args *args, int first, int positions,
 
 static void add_ranges(const ls_kernel_args *args, const ls_cuda_placed *with,
                        ls_cuda_launches *launches) {
-  const int64_t tiles = (int64_t)(range_bytes(with) / sizeof *with->ranges / 2);
+  const int64_t tiles = tiles_of(with), tokens = ls_cuda_divide_up(with->of.tokens, THREADS);
+  if (with->lasts)
+    ls_cuda_add_launch(launches, "ls_place_lasts", "",
+                       ls_cuda_blocks(args->queue->facts, tokens, EACH), THREADS, sizeof *with)
+        ->arguments.placed = *with;
   ls_cuda_add_launch(
       launches, "ls_place_ranges", "",
       ls_cuda_blocks(args->queue->facts, ls_cuda_divide_up(tiles, THREADS / LS_CUDA_WARP), EACH),
@@ -95,8 +116,7 @@ static ls_status add_forward(const ls_kernel_args *args, ls_cuda_placed *with,
                              ls_cuda_launches *launches, ls_error *error) {
   const char *suffix;
   LS_TRY(ls_cuda_suffix(args->in[0].dtype, &suffix, error));
-  with->ranges = args->workspace;
-  LS_TRY(ls_cuda_expect_workspace(args, range_bytes(with), error));
+  LS_TRY(place_ranges(args, 0, with, error));
   if (with->of.tokens == 0) return LS_OK;
   add_ranges(args, with, launches);
   if (args->in[0].dtype == LS_F32) {
@@ -131,9 +151,10 @@ static void add_backward(const ls_kernel_args *args, const ls_cuda_placed *with,
 
 ls_status ls_cuda_choose_placed(ls_op_kind kind, const ls_kernel_args *args,
                                 ls_cuda_launches *launches, ls_error *error) {
-  (void)kind;
+  const int positions = kind == LS_OP_SINK_ATTENTION ? 4 : 3;
   ls_cuda_placed with;
-  LS_TRY(placed_of(args, 0, 3, false, &with, error));
+  LS_TRY(placed_of(args, 0, positions, false, &with, error));
+  if (positions > 3) with.of.sinks = ls_cuda_place_of(&args->in[3], false);
   LS_TRY(ls_cuda_expect(&args->out[1], LS_F32, "attention's log-sum-exp", error));
   with.of.out = ls_cuda_place_of(&args->out[0], args->accumulate[0]);
   with.of.log_sums = ls_cuda_place_of(&args->out[1], args->accumulate[1]);
@@ -171,9 +192,7 @@ ls_status ls_cuda_choose_placed_bwd(ls_op_kind kind, const ls_kernel_args *args,
   with.of.row_dots = args->workspace;
   const int64_t dots = with.of.tokens * with.of.heads;
   with.dots = (ls_cuda_place){.data = args->workspace, .stride = with.of.heads, .dtype = LS_F32};
-  with.ranges = (int32_t *)args->workspace + dots;
-  LS_TRY(ls_cuda_expect_workspace(
-      args, (size_t)dots * sizeof *with.of.row_dots + range_bytes(&with), error));
+  LS_TRY(place_ranges(args, dots, &with, error));
   if (with.of.tokens == 0 && with.keys == 0) return LS_OK;
   if (dots > 0)
     ls_cuda_add_launch(
@@ -220,8 +239,7 @@ static ls_status ring_bwd(const ls_kernel_args *args, ls_cuda_launches *launches
   LS_TRY(expect_sums(&args->in[4], 2, error));
   with.of.log_sums = ls_cuda_place_of(&args->in[4], false);
   with.dots = ls_cuda_place_of(&args->in[5], false);
-  with.ranges = args->workspace;
-  LS_TRY(ls_cuda_expect_workspace(args, range_bytes(&with), error));
+  LS_TRY(place_ranges(args, 0, &with, error));
   if (with.of.tokens == 0 && with.keys == 0) return LS_OK;
   add_ranges(args, &with, launches);
   add_backward(args, &with, suffix, launches);
@@ -241,9 +259,12 @@ static ls_status ring_end(ls_op_kind kind, const ls_kernel_args *args, ls_cuda_l
                    (long long)rows->dims[1], (long long)head_dim);
   ls_cuda_placed with = {.of = {.tokens = out->valid[0],
                                 .heads = (int32_t)(rows->dims[1] / head_dim),
-                                .head_dim = (int32_t)head_dim},
+                                .head_dim = (int32_t)head_dim,
+                                .first_head = (int32_t)(args->in[0].start[1] / head_dim)},
                          .largest = ls_cuda_place_of(&args->in[back ? 2 : 1], false),
                          .sums = ls_cuda_place_of(&args->in[back ? 3 : 2], false)};
+  const int sinks = back ? 4 : 3;
+  if (args->inputs > sinks) with.of.sinks = ls_cuda_place_of(&args->in[sinks], false);
   LS_TRY(expect_sums(&args->in[back ? 2 : 1], 2, error));
   if (back) {
     LS_TRY(ls_cuda_expect(&args->in[1], rows->dtype, "attention's output", error));
@@ -260,11 +281,12 @@ static ls_status ring_end(ls_op_kind kind, const ls_kernel_args *args, ls_cuda_l
   const int64_t wanted =
       back ? ls_cuda_divide_up(with.of.tokens * with.of.heads, THREADS / LS_CUDA_WARP)
            : with.of.tokens;
-  if (wanted == 0) return LS_OK;
-  ls_cuda_add_launch(launches, back ? "ls_ring_end_bwd" : "ls_ring_end", suffix,
-                     ls_cuda_blocks(args->queue->facts, wanted, EACH), THREADS, sizeof with)
-      ->arguments.placed = with;
-  return LS_OK;
+  if (wanted > 0)
+    ls_cuda_add_launch(launches, back ? "ls_ring_end_bwd" : "ls_ring_end", suffix,
+                       ls_cuda_blocks(args->queue->facts, wanted, EACH), THREADS, sizeof with)
+        ->arguments.placed = with;
+  if (!back || args->outputs < 3) return LS_OK;
+  return ls_cuda_add_sinks(args, &with.of, &args->out[2], args->accumulate[2], launches, error);
 }
 
 ls_status ls_cuda_choose_ring(ls_op_kind kind, const ls_kernel_args *args,

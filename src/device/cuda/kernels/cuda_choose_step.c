@@ -31,6 +31,14 @@ static void grid_of(const ls_device_facts *facts, int64_t rows, int64_t columns,
   grid[1] = (uint32_t)(rows < 1 || left < 1 ? 1 : ls_cuda_smaller(rows, left));
 }
 
+void ls_cuda_add_parts(ls_cuda_launches *launches, double *parts, int64_t count, double *cell,
+                       bool add) {
+  const ls_cuda_squares with = {
+      .parts = parts, .cell = cell, .weight = 1, .part_count = (int32_t)count, .add = add};
+  ls_cuda_add_launch(launches, "ls_square_sum", "", 1, ROW_THREADS, sizeof with)
+      ->arguments.squares = with;
+}
+
 ls_status ls_cuda_choose_squares(ls_op_kind kind, const ls_kernel_args *args,
                                  ls_cuda_launches *launches, ls_error *error) {
   (void)kind;
@@ -64,9 +72,10 @@ ls_status ls_cuda_choose_optimizer(ls_op_kind kind, const ls_kernel_args *args,
   const bool ahead = !ls_op_row(kind)->updates;
   const bool adam = kind == LS_OP_ADAMW || kind == LS_OP_ADAMW_SPECULATE;
   const bool lion = kind == LS_OP_LION || kind == LS_OP_LION_SPECULATE;
-  const char *name = adam ? "ls_adamw" : lion ? "ls_lion" : "ls_sgd";
+  const bool free = kind == LS_OP_SCHEDULEFREE;
+  const char *name = adam ? "ls_adamw" : lion ? "ls_lion" : free ? "ls_schedulefree" : "ls_sgd";
   const ls_view *gradient = &args->in[0], *state = ahead ? &args->in[4] : &args->out[0];
-  const int parts = adam ? 3 : 2;
+  const int parts = adam || free ? 3 : 2;
   const char *suffix;
   LS_TRY(ls_cuda_suffix(gradient->dtype, &suffix, error));
   const ls_cuda_extent extent = ls_cuda_extent_of(&args->out[0], true);
@@ -81,6 +90,7 @@ ls_status ls_cuda_choose_optimizer(ls_op_kind kind, const ls_kernel_args *args,
                             .epsilon = args->attributes->epsilon,
                             .weight_decay = args->attributes->weight_decay,
                             .times = args->attributes->rate,
+                            .warmup = args->attributes->warmup,
                             .wide = ls_cuda_is_wide(gradient)};
   ls_cuda_place *places[] = {&with.master, &with.first, &with.second};
   for (int p = 0; p < parts; p++) {
@@ -97,6 +107,33 @@ ls_status ls_cuda_choose_optimizer(ls_op_kind kind, const ls_kernel_args *args,
   uint32_t grid[2];
   grid_of(args->queue->facts, extent.rows, extent.columns, THREADS, grid);
   ls_cuda_launch *launch = ls_cuda_add_launch(launches, name, "", grid[0], THREADS, sizeof with);
+  launch->grid[1] = grid[1];
+  launch->arguments.optimizer = with;
+  return LS_OK;
+}
+
+ls_status ls_cuda_choose_point(ls_op_kind kind, const ls_kernel_args *args,
+                               ls_cuda_launches *launches, ls_error *error) {
+  (void)kind;
+  const ls_view *out = &args->out[0];
+  const char *suffix;
+  LS_TRY(ls_cuda_suffix(out->dtype, &suffix, error));
+  for (int i = 0; i < 2; i++)
+    LS_TRY(ls_cuda_expect(&args->in[i], LS_F32, "an optimizer's state", error));
+  const ls_cuda_extent extent = ls_cuda_extent_of(out, true);
+  const ls_cuda_optimizer with = {.master = ls_cuda_place_of(&args->in[0], false),
+                                  .first = ls_cuda_place_of(&args->in[1], false),
+                                  .out = ls_cuda_place_of(out, false),
+                                  .rows = extent.rows,
+                                  .columns = extent.columns,
+                                  .beta1 = args->attributes->beta1,
+                                  .wide = ls_cuda_is_wide(&args->in[0]) &&
+                                          ls_cuda_is_wide(&args->in[1]) && ls_cuda_is_wide(out)};
+  if (extent.rows == 0 || extent.columns == 0) return LS_OK;
+  uint32_t grid[2];
+  grid_of(args->queue->facts, extent.rows, extent.columns, THREADS, grid);
+  ls_cuda_launch *launch =
+      ls_cuda_add_launch(launches, "ls_schedulefree_point", "", grid[0], THREADS, sizeof with);
   launch->grid[1] = grid[1];
   launch->arguments.optimizer = with;
   return LS_OK;

@@ -16,8 +16,10 @@ ls_status ls_cuda_choose_rope(ls_op_kind kind, const ls_kernel_args *args,
                        .rows = y->valid[0],
                        .head_dim = args->attributes->head_dim,
                        .half = table->dims[1] / 2,
+                       .first = (int32_t)args->attributes->rope_first,
+                       .neighbours = args->attributes->rope_neighbours != 0,
                        .direction = kind == LS_OP_ROPE ? 1 : -1};
-  if (with.head_dim <= 0 || table->dims[1] % 2 || 2 * with.half > with.head_dim ||
+  if (with.head_dim <= 0 || table->dims[1] % 2 || 2 * with.half > with.head_dim - with.first ||
       y->dims[1] % with.head_dim || x->dims[1] != y->dims[1])
     return ls_fail(error, LS_INTERNAL, "rope of %lld columns in heads of %lld with a table of %lld",
                    (long long)y->dims[1], (long long)with.head_dim, (long long)table->dims[1]);
@@ -25,9 +27,11 @@ ls_status ls_cuda_choose_rope(ls_op_kind kind, const ls_kernel_args *args,
   with.heads = y->dims[1] / with.head_dim;
   with.wide = ls_cuda_is_wide(x) && ls_cuda_is_wide(table) && ls_cuda_is_wide(y) &&
               (size_t)with.half * bytes % 16 == 0 && (size_t)with.head_dim * bytes % 16 == 0 &&
-              with.half % 4 == 0;
-  with.packs = (int32_t)(ls_cuda_divide_up(with.half, LS_CUDA_PACK) +
-                         ls_cuda_divide_up(with.head_dim - 2 * with.half, LS_CUDA_PACK));
+              with.half % 4 == 0 && (size_t)with.first * bytes % 16 == 0;
+  with.packs =
+      (int32_t)(ls_cuda_divide_up(with.half, LS_CUDA_PACK) +
+                ls_cuda_divide_up(with.first, LS_CUDA_PACK) +
+                ls_cuda_divide_up(with.head_dim - with.first - 2 * with.half, LS_CUDA_PACK));
   if (with.rows == 0) return LS_OK;
   /* A block is no wider than a row: no thread is idle in all of them. */
   const int64_t warps = ls_cuda_divide_up(with.heads * with.packs, LS_CUDA_WARP);
@@ -108,7 +112,7 @@ ls_status ls_cuda_choose_embedding(ls_op_kind kind, const ls_kernel_args *args,
       .out = ls_cuda_place_of(out, args->accumulate[0]),
       .ids = args->in[1].data,
       .tokens = back ? from->valid[0] : out->valid[0],
-      .start = table->start[0],
+      .start = table->start[0] - args->attributes->skipped,
       .table_rows = table->valid[0],
       .columns = ls_cuda_smaller(from->dims[1], out->dims[1]),
       .scale = args->attributes->scale > 0 ? (float)args->attributes->scale : 1,
@@ -123,6 +127,12 @@ ls_status ls_cuda_choose_embedding(ls_op_kind kind, const ls_kernel_args *args,
 
 static bool makes_sums(ls_op_kind kind) {
   return kind == LS_OP_XENT_SUM || kind == LS_OP_XENT_SUM_EACH;
+}
+
+/* Threads for a row of logits, a block's. */
+static uint32_t row_threads(const ls_view *logits) {
+  const int64_t packs = ls_cuda_divide_up(ls_cuda_stride(logits), LS_CUDA_PACK * LS_CUDA_WARP);
+  return (uint32_t)ls_cuda_smaller((packs < 1 ? 1 : packs) * LS_CUDA_WARP, ROW_THREADS);
 }
 
 static ls_status expect_sums(const ls_kernel_args *args, ls_op_kind kind, ls_error *error) {
@@ -169,25 +179,79 @@ ls_status ls_cuda_choose_cross_entropy(ls_op_kind kind, const ls_kernel_args *ar
     with.wide &= ls_cuda_is_wide(out);
   }
   if (with.rows == 0) return LS_OK;
-  const int64_t packs = ls_cuda_divide_up(ls_cuda_stride(logits), LS_CUDA_PACK * LS_CUDA_WARP);
-  const int64_t threads = ls_cuda_smaller((packs < 1 ? 1 : packs) * LS_CUDA_WARP, ROW_THREADS);
   ls_cuda_add_launch(launches, name, suffix, ls_cuda_blocks(args->queue->facts, with.rows, EACH),
-                     (uint32_t)threads, sizeof with)
+                     row_threads(logits), sizeof with)
       ->arguments.cross_entropy = with;
+  return LS_OK;
+}
+
+/* Several labels of a token: what each class's cross-entropy comes to, and its slope. */
+ls_status ls_cuda_choose_several(ls_op_kind kind, const ls_kernel_args *args,
+                                 ls_cuda_launches *launches, ls_error *error) {
+  enum { WARPS = 8 };
+  const bool back = kind == LS_OP_BCE_GRAD;
+  const ls_view *logits = &args->in[0], *out = &args->out[0];
+  const char *suffix;
+  LS_TRY(ls_cuda_suffix(logits->dtype, &suffix, error));
+  LS_TRY(ls_cuda_expect(&args->in[1], LS_I32, "the labels", error));
+  LS_TRY(ls_cuda_expect(out, back ? logits->dtype : LS_F32, "what classes come to", error));
+  ls_cuda_cross_entropy with = {.logits = ls_cuda_place_of(logits, false),
+                                .out = ls_cuda_place_of(out, args->accumulate[0]),
+                                .labels = args->in[1].data,
+                                .rows = out->valid[0],
+                                .columns = logits->valid[1],
+                                .start = logits->start[1],
+                                .class_share = (float)args->attributes->scale};
+  if (back) {
+    with.scale = args->in[2].data;
+    with.columns = ls_cuda_smaller(logits->valid[1], out->dims[1]);
+  }
+  if (with.rows == 0) return LS_OK;
+  ls_cuda_add_launch(launches, back ? "ls_bce_grad" : "ls_bce_sum", suffix,
+                     ls_cuda_blocks(args->queue->facts, ls_cuda_divide_up(with.rows, WARPS), EACH),
+                     WARPS * LS_CUDA_WARP, sizeof with)
+      ->arguments.cross_entropy = with;
+  return LS_OK;
+}
+
+/* How often each token's loss counts. */
+static ls_status token_slopes(const ls_kernel_args *args, ls_cuda_tokens *with,
+                              ls_cuda_launches *launches, ls_error *error) {
+  LS_TRY(ls_cuda_expect(&args->in[1], LS_F64, "what tokens weigh", error));
+  LS_TRY(ls_cuda_expect(&args->out[0], LS_F32, "what tokens count", error));
+  with->weights = args->in[1].data;
+  with->scale = args->in[2].data;
+  with->slopes = args->out[0].data;
+  with->count = args->out[0].valid[0];
+  if (with->count == 0) return LS_OK;
+  ls_cuda_add_launch(
+      launches, "ls_token_slopes", "",
+      ls_cuda_blocks(args->queue->facts, ls_cuda_divide_up(with->count, THREADS), EACH), THREADS,
+      sizeof *with)
+      ->arguments.tokens = *with;
   return LS_OK;
 }
 
 ls_status ls_cuda_choose_tokens(ls_op_kind kind, const ls_kernel_args *args,
                                 ls_cuda_launches *launches, ls_error *error) {
-  ls_cuda_tokens with = {.labels = args->in[0].data,
+  const bool weighed = kind == LS_OP_XENT_LOSS_EACH, losses = weighed || kind == LS_OP_XENT_LOSS;
+  const int labels = losses ? 3 : kind == LS_OP_BCE_LOSS ? 1 : 0;
+  ls_cuda_tokens with = {.labels = args->in[labels].data,
                          .cell = args->out[0].data,
                          .count = args->in[0].valid[0],
                          .add = args->accumulate[0]};
-  if (kind == LS_OP_XENT_LOSS) {
-    for (int i = 0; i < 3; i++)
-      LS_TRY(ls_cuda_expect(&args->in[i], LS_F32, "a token's sum", error));
+  LS_TRY(ls_cuda_expect(&args->in[labels], LS_I32, "the labels", error));
+  for (int i = 0; i < labels; i++)
+    LS_TRY(ls_cuda_expect(&args->in[i], LS_F32, "a token's sum", error));
+  if (kind == LS_OP_XENT_LOSS_EACH_BWD) return token_slopes(args, &with, launches, error);
+  if (losses) {
     with.largest = args->in[0].data, with.sums = args->in[1].data;
-    with.targets = args->in[2].data, with.labels = args->in[3].data;
+    with.targets = args->in[2].data;
+  }
+  if (kind == LS_OP_BCE_LOSS) with.means = args->in[0].data;
+  if (weighed || kind == LS_OP_COUNT_WEIGHTS) {
+    LS_TRY(ls_cuda_expect(&args->in[labels + 1], LS_F64, "what tokens weigh", error));
+    with.weights = args->in[labels + 1].data;
   }
   ls_cuda_add_launch(launches, "ls_token_sum", "", 1, ROW_THREADS, sizeof with)->arguments.tokens =
       with;

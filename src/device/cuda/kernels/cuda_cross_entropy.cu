@@ -81,11 +81,68 @@ LS_KERNEL(ls_token_sum, ls_cuda_tokens, 512) {
   double sum = 0;
   for (int64_t n = threadIdx.x; n < args.count; n += blockDim.x) {
     if (args.labels[n] < 0) continue;
-    sum += args.sums
-               ? log(static_cast<double>(args.sums[n])) + static_cast<double>(args.largest[n]) -
-                     static_cast<double>(args.targets[n])
-               : 1;
+    double own = args.means ? static_cast<double>(args.means[n]) : 1;
+    if (args.sums)
+      own = log(static_cast<double>(args.sums[n])) + static_cast<double>(args.largest[n]) -
+            static_cast<double>(args.targets[n]);
+    sum += args.weights ? args.weights[n] * own : own;
   }
   sum = ls_block_sum(sum);
   if (threadIdx.x == 0) ls_put_cell(args.cell, sum, args.add);
 }
+
+// How often the loss of each token counts, by its weight.
+LS_KERNEL(ls_token_slopes, ls_cuda_tokens, 256) {
+  for (int64_t n = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; n < args.count;
+       n += static_cast<int64_t>(gridDim.x) * blockDim.x) {
+    const float own = args.labels[n] < 0 ? 0 : static_cast<float>(*args.scale * args.weights[n]);
+    args.slopes[n] = args.add ? args.slopes[n] + own : own;
+  }
+}
+
+// Several labels, each a bit of the token's; a warp has a token.
+__device__ inline int64_t ls_token_first() {
+  return static_cast<int64_t>(blockIdx.x) * (blockDim.x / LS_CUDA_WARP) +
+         threadIdx.x / LS_CUDA_WARP;
+}
+__device__ inline int64_t ls_token_step() {
+  return static_cast<int64_t>(gridDim.x) * (blockDim.x / LS_CUDA_WARP);
+}
+__device__ inline float ls_has_class(const ls_cuda_cross_entropy &args, int32_t label, int64_t v) {
+  return static_cast<float>(static_cast<uint32_t>(label) >> (args.start + v) & 1);
+}
+
+template <class T>
+__device__ inline void ls_bce_sum_rows(const ls_cuda_cross_entropy &args) {
+  const int lane = threadIdx.x % LS_CUDA_WARP;
+  for (int64_t n = ls_token_first(); n < args.rows; n += ls_token_step()) {
+    const T *row = ls_row_of<T>(args.logits, n);
+    const int32_t label = args.labels[n];
+    float sum = 0;
+    for (int64_t v = lane; v < args.columns && label >= 0; v += LS_CUDA_WARP) {
+      const float x = ls_widen(row[v]), above = x > 0 || x != x ? x : 0;
+      sum += above + log1pf(expf(-fabsf(x))) - ls_has_class(args, label, v) * x;
+    }
+    sum = args.class_share * ls_warp_sum(sum);
+    if (lane == 0) ls_put_any(args.out, n, sum);
+  }
+}
+
+template <class T>
+__device__ inline void ls_bce_grad_rows(const ls_cuda_cross_entropy &args) {
+  const float scale = static_cast<float>(*args.scale) * args.class_share;
+  for (int64_t n = ls_token_first(); n < args.rows; n += ls_token_step()) {
+    const T *row = ls_row_of<T>(args.logits, n);
+    T *to = ls_row_of<T>(args.out, n);
+    const int32_t label = args.labels[n];
+    for (int64_t v = threadIdx.x % LS_CUDA_WARP; v < args.out.stride; v += LS_CUDA_WARP) {
+      float slope = 0;
+      if (label >= 0 && v < args.columns)
+        slope = scale * (1 / (1 + expf(-ls_widen(row[v]))) - ls_has_class(args, label, v));
+      ls_round(&to[v], args.out.add ? slope + ls_widen(to[v]) : slope);
+    }
+  }
+}
+
+LS_KERNELS(ls_bce_sum, ls_cuda_cross_entropy, 256, ls_bce_sum_rows)
+LS_KERNELS(ls_bce_grad, ls_cuda_cross_entropy, 256, ls_bce_grad_rows)

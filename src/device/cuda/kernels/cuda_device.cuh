@@ -55,6 +55,22 @@ __device__ inline uint32_t ls_float_bits(float value) {
 #endif
 }
 
+__device__ inline double ls_bits_double(uint64_t bits) {
+#ifdef LS_SHIM
+  return ls_shim::as<double>(bits);
+#else
+  return __longlong_as_double(static_cast<long long>(bits));
+#endif
+}
+
+__device__ inline uint64_t ls_double_bits(double value) {
+#ifdef LS_SHIM
+  return ls_shim::as<uint64_t>(value);
+#else
+  return static_cast<uint64_t>(__double_as_longlong(value));
+#endif
+}
+
 __device__ inline float ls_widen(float value) {
   return value;
 }

@@ -2,7 +2,7 @@
 // Rows are numbered by counting: of each 256 choices in a tile how many are of each expert, then
 // where each tile's begin, then each choice by its rank in its tile; so their order is that of
 // tokens, whatever the order of threads.
-#include "device/cuda/kernels/cuda_device.cuh"
+#include "device/cuda/kernels/cuda_experts.cuh"
 
 enum { LS_ROUTE_TILE = 256 };
 
@@ -14,38 +14,12 @@ __device__ inline uint64_t ls_route_key(float logit, int expert) {
   return static_cast<uint64_t>(rising) << 32 | (0xffffffffu - static_cast<uint32_t>(expert));
 }
 
-__device__ inline uint64_t ls_warp_most(uint64_t value) {
-#pragma unroll
-  for (int step = LS_CUDA_WARP / 2; step; step /= 2) {
-    const uint64_t other = __shfl_xor_sync(LS_ALL_LANES, value, step);
-    value = other > value ? other : value;
-  }
-  return value;
-}
-
-// A token for each warp: its place among those of the grid, and what follows it.
-__device__ inline int64_t ls_warp_first() {
-  return static_cast<int64_t>(blockIdx.x) * (blockDim.x / LS_CUDA_WARP) +
-         threadIdx.x / LS_CUDA_WARP;
-}
-__device__ inline int64_t ls_warp_step() {
-  return static_cast<int64_t>(gridDim.x) * (blockDim.x / LS_CUDA_WARP);
-}
-
-template <class T>
-__device__ inline float ls_sum_of_exponentials(const T *logits, int experts, float most) {
-  float sum = 0;
-  for (int e = threadIdx.x % LS_CUDA_WARP; e < experts; e += LS_CUDA_WARP)
-    sum += expf(ls_widen(logits[e]) - most);
-  return ls_warp_sum(sum);
-}
-
 // -1 - expert of each choice, and its weight.
 template <class T>
 __device__ inline void ls_route_choose(const ls_cuda_route &args) {
   const int lane = threadIdx.x % LS_CUDA_WARP;
   for (int64_t n = ls_warp_first(); n < args.tokens; n += ls_warp_step()) {
-    const T *logits = ls_row_of<T>(args.logits, n);
+    const T *logits = ls_row_of<T>(args.of.logits, n);
     int32_t *places = args.places + n * args.chosen;
     uint64_t last = ~uint64_t{0};
     float most = 0, sum = 0;
@@ -64,7 +38,35 @@ __device__ inline void ls_route_choose(const ls_cuda_route &args) {
     }
     if (!args.renormalise) sum = ls_sum_of_exponentials(logits, args.experts, most);
     for (int j = lane; j < args.chosen; j += LS_CUDA_WARP)  // a lane reads what it wrote
-      args.slot_weights[n * args.chosen + j] = expf(ls_widen(logits[-1 - places[j]]) - most) / sum;
+      args.slot_weights[n * args.chosen + j] =
+          args.scale * expf(ls_widen(logits[-1 - places[j]]) - most) / sum;
+  }
+}
+
+// The same by scores, a row of shared memory for each warp.
+template <class T>
+__device__ inline void ls_route_choose_scores(const ls_cuda_route &args) {
+  LS_DYNAMIC_SHARED(uint64_t, shared);
+  uint64_t *keys = shared + threadIdx.x / LS_CUDA_WARP * args.of.experts;
+  const int lane = threadIdx.x % LS_CUDA_WARP;
+  for (int64_t n = ls_warp_first(); n < args.tokens; n += ls_warp_step()) {
+    const T *logits = ls_row_of<T>(args.of.logits, n);
+    int32_t *places = args.places + n * args.chosen;
+    float most = -INFINITY, sum = 0;
+    ls_make_keys(args.of, logits, keys);
+    for (int j = 0; j < args.chosen; j++) {
+      const int expert = ls_next_choice(args.of, keys);
+      if (j % LS_CUDA_WARP == lane) places[j] = -1 - expert;
+    }
+    for (int j = lane; j < args.chosen; j += LS_CUDA_WARP)  // a lane reads what it wrote
+      most = ls_larger(ls_widen(logits[-1 - places[j]]), most);
+    most = ls_warp_max(most);
+    for (int j = lane; j < args.chosen; j += LS_CUDA_WARP)
+      sum += ls_router_term(args.of, ls_widen(logits[-1 - places[j]]), most);
+    sum = ls_router_sum(args, logits, most, ls_warp_sum(sum));
+    for (int j = lane; j < args.chosen; j += LS_CUDA_WARP)
+      args.slot_weights[n * args.chosen + j] =
+          args.scale * ls_router_term(args.of, ls_widen(logits[-1 - places[j]]), most) / sum;
   }
 }
 
@@ -152,23 +154,25 @@ __device__ inline void ls_each_choice(const ls_cuda_route &args, int64_t token, 
   }
 }
 
-// With p the softmax over what counts and d the gradient of weights, p (d - sum of p d).
+// With p the weights over what counts, d their gradient and s how much a term changes by itself,
+// p s (d - sum of p d); the sum is 0 where weights do not depend on each other.
 template <class T>
 __device__ inline void ls_route_bwd_rows(const ls_cuda_route &args) {
   const int lane = threadIdx.x % LS_CUDA_WARP;
+  const bool all = !args.renormalise && !args.of.sigmoid, depends = args.renormalise || all;
   for (int64_t n = ls_warp_first(); n < args.tokens; n += ls_warp_step()) {
-    const T *logits = ls_row_of<T>(args.logits, n);
+    const T *logits = ls_row_of<T>(args.of.logits, n);
     T *to = ls_row_of<T>(args.out, n);
     float most = -INFINITY, sum = 0, mean = 0;
     ls_each_choice(args, n, [&](int32_t e, float) { most = ls_larger(ls_widen(logits[e]), most); });
     most = ls_warp_max(most);
     ls_each_choice(args, n, [&](int32_t e, float slope) {
-      const float share = expf(ls_widen(logits[e]) - most);
+      const float share = ls_router_term(args.of, ls_widen(logits[e]), most);
       sum += share;
       mean += share * slope;
     });
-    sum = args.renormalise ? ls_warp_sum(sum) : ls_sum_of_exponentials(logits, args.experts, most);
-    mean = ls_warp_sum(mean) / sum;
+    sum = ls_router_sum(args, logits, most, ls_warp_sum(sum));
+    mean = depends ? ls_warp_sum(mean) / sum : 0;
     for (int first = 0; first < args.out.stride; first += LS_CUDA_WARP) {
       const int e = first + lane;
       float own = 0;
@@ -180,8 +184,11 @@ __device__ inline void ls_route_bwd_rows(const ls_cuda_route &args) {
       }
       if (e >= args.out.stride) continue;
       float value = 0;
-      if (e < args.experts && (chosen || !args.renormalise))
-        value = expf(ls_widen(logits[e]) - most) / sum * (own - mean);
+      if (e < args.experts && (chosen || all)) {
+        const float term = ls_router_term(args.of, ls_widen(logits[e]), most);
+        const float slope = args.of.sigmoid ? 1 - term : 1;
+        value = args.scale * slope * term / sum * (own - mean);
+      }
       ls_round(&to[e], args.out.add ? value + ls_widen(to[e]) : value);
     }
   }
@@ -196,14 +203,24 @@ __device__ inline void ls_each_routed(const ls_cuda_routed &args, BODY body) {
       body(n, c, ls_at_most_pack(args.columns - c), ls_at_most_pack(args.out.stride - c));
 }
 
-// A copy of each token's row for each of its routed rows.
+// Zeros where no row may come.
+template <class T>
+__device__ inline void ls_clear_rows(const ls_cuda_routed &args) {
+  ls_each_routed(args, [&](int64_t n, int64_t c, int, int stored) {
+    ls_store(ls_row_of<T>(args.out, n) + c, ls_pack{}, stored, args.wide, false);
+  });
+}
+
+// A copy of each token's row for each of its routed rows; below 0 there is none.
 template <class T>
 __device__ inline void ls_spread_rows(const ls_cuda_routed &args) {
   ls_each_routed(args, [&](int64_t n, int64_t c, int count, int stored) {
     const ls_pack pack = ls_load(ls_row_of<T>(args.in[0], n) + c, count, args.wide);
-    for (int j = 0; j < args.chosen; j++)
-      ls_store(ls_row_of<T>(args.out, args.places[n * args.chosen + j]) + c, pack, stored,
-               args.wide, args.out.add);
+    for (int j = 0; j < args.chosen; j++) {
+      const int32_t row = args.places[n * args.chosen + j];
+      if (row < 0) continue;
+      ls_store(ls_row_of<T>(args.out, row) + c, pack, stored, args.wide, args.out.add);
+    }
   });
 }
 
@@ -214,6 +231,7 @@ __device__ inline void ls_collect_rows(const ls_cuda_routed &args) {
     ls_pack sum = {};
     for (int j = 0; j < args.chosen; j++) {
       const int32_t row = args.places[n * args.chosen + j];
+      if (row < 0) continue;
       const ls_pack pack = ls_load(ls_row_of<T>(args.in[0], row) + c, count, args.wide);
       for (int i = 0; i < LS_CUDA_PACK; i++) sum.at[i] += pack.at[i];
     }
@@ -256,7 +274,9 @@ __device__ inline void ls_weigh_bwd_rows(const ls_cuda_routed &args) {
 }
 
 LS_KERNELS(ls_route_choose, ls_cuda_route, 256, ls_route_choose)
+LS_KERNELS(ls_route_choose_scores, ls_cuda_route, 256, ls_route_choose_scores)
 LS_KERNELS(ls_route_bwd, ls_cuda_route, 256, ls_route_bwd_rows)
+LS_KERNELS(ls_clear, ls_cuda_routed, 256, ls_clear_rows)
 LS_KERNELS(ls_spread, ls_cuda_routed, 256, ls_spread_rows)
 LS_KERNELS(ls_collect, ls_cuda_routed, 256, ls_collect_rows)
 LS_KERNELS(ls_weigh, ls_cuda_routed, 256, ls_weigh_rows)

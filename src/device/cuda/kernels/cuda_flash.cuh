@@ -170,11 +170,12 @@ __device__ inline void ls_flash_forward(const ls_cuda_attention &args) {
   float inverse[2];
   for (int half = 0; half < 2; half++) {
     sum[half] = ls_quad_sum(sum[half]);
-    inverse[half] = 1 / sum[half];
+    const ls_closed closed = ls_close_row(args, at.head, largest[half], sum[half]);
+    inverse[half] = closed.by;
     const int query = at.first + row + half * 8;
     if (lane % 4 == 0 && query < args.sequence)
       ls_put_any(args.log_sums, (at.sequence + query) * args.log_sums.stride + at.head,
-                 largest[half] + logf(sum[half]));
+                 closed.log_sum);
   }
   ls_flash_store<T, D>(args, args.out, at, at.head, 0, out, inverse);
 }

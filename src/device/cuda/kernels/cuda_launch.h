@@ -15,7 +15,7 @@
 #include "device/cuda/kernels/cuda_arguments.h"
 #include "device/facts.h"
 
-enum { LS_CUDA_MAX_LAUNCHES = 4 };
+enum { LS_CUDA_MAX_LAUNCHES = 18 };
 
 typedef union ls_cuda_arguments {
   ls_cuda_pointwise pointwise;
@@ -36,8 +36,17 @@ typedef union ls_cuda_arguments {
   ls_cuda_weight_blocks blocks;
   ls_cuda_pairs pairs;
   ls_cuda_route route;
+  ls_cuda_router router;
   ls_cuda_routed routed;
   ls_cuda_grouped grouped;
+  ls_cuda_slots slots;
+  ls_cuda_distill distill;
+  ls_cuda_heads heads;
+  ls_cuda_cached cached;
+  ls_cuda_codes codes;
+  ls_cuda_muon muon;
+  ls_cuda_muon_product muon_product;
+  ls_cuda_expert_bias expert_bias;
 } ls_cuda_arguments;
 
 typedef struct ls_cuda_launch {

@@ -70,9 +70,9 @@ __device__ inline void ls_held_forward(const ls_cuda_rows &args) {
       for (int i = 0; i < LS_CUDA_PACK; i++)
         pack.at[i] = (pack.at[i] - mean) * inverse * (by.at[i] + args.offset);
       if (NORM == LS_NORM_LAYER) {
-        const ls_pack bias =
-            ls_load(static_cast<const T *>(args.in[2].data) + c, LS_CUDA_PACK, true);
-        for (int i = 0; i < LS_CUDA_PACK; i++) pack.at[i] += bias.at[i];
+        const T *bias = static_cast<const T *>(args.in[2].data);
+        const ls_pack more = bias ? ls_load(bias + c, LS_CUDA_PACK, true) : ls_pack{};
+        for (int i = 0; i < LS_CUDA_PACK; i++) pack.at[i] += more.at[i];
       }
       ls_store(y + c, pack, LS_CUDA_PACK, true, args.out[0].add);
     }

@@ -153,6 +153,22 @@ LS_KERNEL(ls_count_pairs, ls_cuda_pairs, 32) {
   }
 }
 
+// Of the tokens with a label each one's share of its sequence's pairs.
+LS_KERNEL(ls_pair_shares, ls_cuda_pairs, 32) {
+  for (int64_t s = blockIdx.x; s < args.sequences; s += gridDim.x) {
+    const int64_t first = s * args.sequence, beyond = first + args.sequence;
+    const int64_t end = beyond < args.tokens ? beyond : args.tokens;
+    double pairs = 0, asked = 0;
+    ls_each_pair(args, s, ls_no_document, [&](int64_t, int64_t, int64_t) { pairs++; });
+    for (int64_t n = first + threadIdx.x; n < end; n += LS_CUDA_WARP) asked += args.labels[n] >= 0;
+    asked = ls_warp_sum(asked);
+    for (int64_t n = first + threadIdx.x; n < end; n += LS_CUDA_WARP) {
+      const float own = args.labels[n] >= 0 ? static_cast<float>(pairs / asked) : 0;
+      args.slopes[n] = args.add_slopes ? args.slopes[n] + own : own;
+    }
+  }
+}
+
 // What sequences came to, a warp for each cell.
 LS_KERNEL(ls_pair_sums, ls_cuda_pairs, 32) {
   double sum = 0;

@@ -2,6 +2,17 @@
 // have; and the end of a ring, of whose blocks the sums are divided.
 #include "device/cuda/kernels/cuda_placed.cuh"
 
+// The last token of each one's document, whose positions follow each other.
+LS_KERNEL(ls_place_lasts, ls_cuda_placed, 256) {
+  for (int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+       row < args.of.tokens; row += static_cast<int64_t>(gridDim.x) * blockDim.x) {
+    const int64_t end = row - row % args.of.sequence + args.of.sequence - 1;
+    int64_t last = row;
+    while (last < end && args.of.positions[last + 1] == args.of.positions[last] + 1) last++;
+    args.lasts[row] = static_cast<int32_t>(last);
+  }
+}
+
 // A warp has 64 rows.
 LS_KERNEL(ls_place_ranges, ls_cuda_placed, 256) {
   const int64_t query_tiles = ls_placed_tiles(args.of.tokens);
@@ -16,11 +27,11 @@ LS_KERNEL(ls_place_ranges, ls_cuda_placed, 256) {
         const ls_sight of = ls_sight_of(args, row, 0);
         if (row >= args.of.tokens) continue;
         least = of.first < least ? of.first : least;
-        last = of.place > last ? of.place : last;
+        last = of.last > last ? of.last : last;
       } else {
         const int64_t row = (tile - query_tiles) * LS_PLACED_ROWS + r;
         if (row >= args.keys) continue;
-        const int place = args.key_places[row];
+        const int place = ls_key_place(args, row);
         least = place < least ? place : least;
         last = place > last ? place : last;
       }
@@ -102,12 +113,13 @@ LS_KERNEL(ls_placed_fp32, ls_cuda_placed, LS_ROW_WARPS *LS_CUDA_WARP) {
     __syncthreads();
   }
   if (query >= tokens) return;
-  ls_put_head(args.of, args.of.out, query, head, sums, args.ring ? 1 : 1 / sum);
+  const ls_closed closed = ls_close_row(args.of, head, largest, sum);
+  ls_put_head(args.of, args.of.out, query, head, sums, args.ring ? 1 : closed.by);
   if (lane) return;
   const ls_cuda_place &log_sums = args.of.log_sums;
   if (args.ring) *ls_head_row<float>(args.largest_out, query, head) = largest * LS_LOG2_E;
   if (args.ring) *ls_head_row<float>(log_sums, query, head) = sum;
-  if (!args.ring) ls_put_any(log_sums, query * log_sums.stride + head, largest + logf(sum));
+  if (!args.ring) ls_put_any(log_sums, query * log_sums.stride + head, closed.log_sum);
 }
 
 LS_KERNEL(ls_placed_queries_fp32, ls_cuda_placed, LS_ROW_WARPS *LS_CUDA_WARP) {
@@ -182,14 +194,20 @@ LS_KERNEL(ls_placed_keys_fp32, ls_cuda_placed, LS_ROW_WARPS *LS_CUDA_WARP) {
   ls_put_head(args.of, args.of.dv, key, key_head, dv, 1);
 }
 
+// What a ring's sums come to, the sink's among them.
+__device__ inline ls_closed ls_close_ring(const ls_cuda_placed &args, int64_t token, int head) {
+  const float largest = *ls_head_row<float>(args.largest, token, head) / LS_LOG2_E;
+  return ls_close_row(args.of, head, largest, *ls_head_row<float>(args.sums, token, head));
+}
+
 // The sums of a ring divided: sums of values, in fp32, and of exponentials.
 template <class T>
 __device__ inline void ls_ring_end_rows(const ls_cuda_placed &args) {
   const int64_t columns = static_cast<int64_t>(args.of.heads) * args.of.head_dim;
   for (int64_t n = blockIdx.x; n < args.of.tokens; n += gridDim.x)
     for (int64_t c = threadIdx.x; c < columns; c += blockDim.x) {
-      const float sum = *ls_head_row<float>(args.sums, n, c / args.of.head_dim);
-      ls_round(ls_head_row<T>(args.of.out, n, c), *ls_head_row<float>(args.values, n, c) / sum);
+      const float by = ls_close_ring(args, n, static_cast<int>(c / args.of.head_dim)).by;
+      ls_round(ls_head_row<T>(args.of.out, n, c), *ls_head_row<float>(args.values, n, c) * by);
     }
 }
 
@@ -210,8 +228,7 @@ __device__ inline void ls_ring_end_bwd_rows(const ls_cuda_placed &args) {
     if (lane) continue;
     *ls_head_row<float>(args.dots, token, head) = sum;
     *ls_head_row<float>(args.of.log_sums, token, head) =
-        *ls_head_row<float>(args.largest, token, head) / LS_LOG2_E +
-        logf(*ls_head_row<float>(args.sums, token, head));
+        ls_close_ring(args, token, static_cast<int>(head)).log_sum;
   }
 }
 

@@ -1,7 +1,8 @@
 // Attention of tokens that lie in an order of their own: each row's place says where its token is
 // among all, and a query sees the keys whose places are from the beginning of its document, or of
-// its window, to its own (device/reference/attention.c). For shares of sequences, blocks of keys
-// that go round a ring, and probabilities that are dropped.
+// its window, to its own, or in both directions to its document's end
+// (device/reference/attention.c). For shares of sequences, blocks of keys that go round a ring,
+// probabilities that are dropped, and encoders, whose tokens may lie in their order.
 //
 // Of each 64 rows the least and the last place that matter lie in memory, so that a block passes
 // over keys which none of its queries sees.
@@ -12,32 +13,40 @@
 
 enum { LS_PLACED_ROWS = 64, LS_NO_PLACE = 0x7fffffff };
 
-// What a query sees: keys with places from `first` to `place`. `begin` is its sequence's first.
+// What a query sees: keys with places from `first` to `last`, which is its own or, in both
+// directions, its document's. `begin` is its sequence's first.
 struct ls_sight {
-  int first, place, begin;
+  int first, last, place, begin;
   uint32_t mask;
 };
 
 // Of a row without a query: nothing.
 __device__ inline ls_sight ls_sight_of(const ls_cuda_placed &args, int64_t row, int head) {
-  ls_sight of = {0, -1, 0, 0};
+  ls_sight of = {0, -1, -1, 0, 0};
   if (row >= args.of.tokens) return of;
-  of.place = args.query_places[row];
-  of.begin = of.place - of.place % static_cast<int>(args.of.sequence);
-  const int document = of.place - args.of.positions[row], window = args.of.window;
+  const int sequence = static_cast<int>(args.of.sequence), window = args.of.window;
+  of.place = args.query_places ? args.query_places[row] : static_cast<int>(row);
+  of.begin = of.place - of.place % sequence;
+  const int document = args.of.positions ? of.place - args.of.positions[row] : of.begin;
   of.first = document > of.begin ? document : of.begin;
+  of.last = !args.two_way ? of.place
+            : args.behind ? of.place + args.behind[row]
+            : args.lasts  ? args.lasts[row]
+                          : of.begin + sequence - 1;
   if (window > 0 && of.first <= of.place - window) of.first = of.place - window + 1;
+  if (window > 0 && of.last >= of.place + window) of.last = of.place + window - 1;
   if (args.draws) of.mask = ls_mask_row(args.draws[row], args.site, args.of.first_head + head);
   return of;
 }
 
 // Of a row without a key: one that no query sees.
 __device__ inline int ls_key_place(const ls_cuda_placed &args, int64_t row) {
-  return row < args.keys ? args.key_places[row] : LS_NO_PLACE;
+  if (row >= args.keys) return LS_NO_PLACE;
+  return args.key_places ? args.key_places[row] : static_cast<int>(row);
 }
 
 __device__ inline bool ls_sees_place(const ls_sight &of, int key) {
-  return key >= of.first && key <= of.place;
+  return key >= of.first && key <= of.last;
 }
 
 // What a probability is multiplied by.

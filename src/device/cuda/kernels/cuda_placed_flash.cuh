@@ -95,7 +95,8 @@ __device__ inline void ls_placed_end(const ls_cuda_placed &args, int64_t first, 
   float by[2] = {1, 1};
   for (int half = 0; half < 2; half++) {
     sum[half] = ls_quad_sum(sum[half]);
-    if (!args.ring) by[half] = 1 / sum[half];
+    const ls_closed closed = ls_close_row(args.of, head, largest[half], sum[half]);
+    if (!args.ring) by[half] = closed.by;
     const int64_t row = first + threadIdx.x / LS_CUDA_WARP * 16 + lane / 4 + half * 8;
     if (lane % 4 || row >= args.of.tokens) continue;
     const ls_cuda_place &sums = args.of.log_sums;
@@ -103,7 +104,7 @@ __device__ inline void ls_placed_end(const ls_cuda_placed &args, int64_t first, 
       *ls_head_row<float>(args.largest_out, row, head) = largest[half] * LS_LOG2_E;
       *ls_head_row<float>(sums, row, head) = sum[half];
     } else {
-      ls_put_any(sums, row * sums.stride + head, largest[half] + logf(sum[half]));
+      ls_put_any(sums, row * sums.stride + head, closed.log_sum);
     }
   }
   ls_placed_store<T, D>(args.of, args.of.out, first, args.of.tokens, head, 0, out, by);

@@ -162,6 +162,72 @@ __device__ void ls_softcap_bwd_of(const ls_cuda_pointwise &a) {
   ls_pointwise<T, ls_softcap_bwd_function>(a);
 }
 
+// Gates beside their ups, both within a limit: gate sigmoid(slope gate) (up + 1).
+struct ls_glu_pair {
+  float gate, up, share;
+};
+
+template <bool NARROW>
+__device__ inline ls_glu_pair ls_glu_pair_of(const ls_cuda_pointwise &args, const float *x) {
+  ls_glu_pair of;
+  of.gate = x[0] > args.number ? args.number : x[0];
+  of.up = x[1] > args.number ? args.number : x[1] < -args.number ? -args.number : x[1];
+  of.share = ls_divide<NARROW>(1, 1 + ls_exp<NARROW>(-args.slope * of.gate));
+  return of;
+}
+
+// Eight of what is made for sixteen of x: BODY(pairs, made, count) of a thread's share.
+template <class T, class BODY>
+__device__ inline void ls_each_pairs(const ls_cuda_pointwise &args, const void *x, BODY body) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x * LS_CUDA_PACK;
+  int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * LS_CUDA_PACK;
+  for (; i < args.count; i += step) {
+    const int count = ls_at_most_pack(args.count - i);
+    ls_pack pairs[2];
+#pragma unroll
+    for (int k = 0; k < 2; k++)
+      pairs[k] = ls_load(static_cast<const T *>(x) + 2 * i + k * LS_CUDA_PACK,
+                         ls_at_most_pack(2 * (args.count - i) - k * LS_CUDA_PACK), args.wide);
+    body(i, count, pairs);
+  }
+}
+
+template <class T>
+__device__ inline void ls_paired_glu_of(const ls_cuda_pointwise &args) {
+  ls_each_pairs<T>(args, args.in[0].data, [&](int64_t i, int count, ls_pack(&pairs)[2]) {
+    ls_pack made;
+#pragma unroll
+    for (int e = 0; e < LS_CUDA_PACK; e++) {
+      const ls_glu_pair of = ls_glu_pair_of<ls_is_narrow<T>>(args, &pairs[e / 4].at[e % 4 * 2]);
+      made.at[e] = of.gate * of.share * (of.up + 1);
+    }
+    ls_store(static_cast<T *>(args.out[0].data) + i, made, count, args.wide, args.out[0].add);
+  });
+}
+
+// What is beyond a limit has no slope.
+template <class T>
+__device__ inline void ls_paired_glu_bwd_of(const ls_cuda_pointwise &args) {
+  ls_each_pairs<T>(args, args.in[1].data, [&](int64_t i, int count, ls_pack(&pairs)[2]) {
+    const ls_pack slope = ls_load(static_cast<const T *>(args.in[0].data) + i, count, args.wide);
+#pragma unroll
+    for (int e = 0; e < LS_CUDA_PACK; e++) {
+      float *x = &pairs[e / 4].at[e % 4 * 2];
+      const ls_glu_pair of = ls_glu_pair_of<ls_is_narrow<T>>(args, x);
+      const float of_gate = of.share * (1 + args.slope * of.gate * (1 - of.share)) * (of.up + 1);
+      x[0] = x[0] <= args.number ? slope.at[e] * of_gate : 0;
+      x[1] = fabsf(x[1]) <= args.number ? slope.at[e] * of.gate * of.share : 0;
+    }
+#pragma unroll
+    for (int k = 0; k < 2; k++)
+      ls_store(static_cast<T *>(args.out[0].data) + 2 * i + k * LS_CUDA_PACK, pairs[k],
+               ls_at_most_pack(2 * (args.count - i) - k * LS_CUDA_PACK), args.wide,
+               args.out[0].add);
+  });
+}
+
+LS_KERNELS(ls_paired_glu, ls_cuda_pointwise, 256, ls_paired_glu_of)
+LS_KERNELS(ls_paired_glu_bwd, ls_cuda_pointwise, 256, ls_paired_glu_bwd_of)
 LS_KERNELS(ls_add, ls_cuda_pointwise, 256, ls_add_of)
 LS_KERNELS(ls_scale, ls_cuda_pointwise, 256, ls_scale_of)
 LS_KERNELS(ls_gelu, ls_cuda_pointwise, 256, ls_gelu_of)

@@ -1,4 +1,5 @@
-// Rotary positions: column i of a head's turned columns is paired with column i + half.
+// Rotary positions: column i of a head's turned columns is paired with column i + half, or column
+// 2i with column 2i + 1.
 #include "device/cuda/kernels/cuda_device.cuh"
 
 // In double, since angles are positions times frequencies: a thousand turns at fp32 lose the place.
@@ -16,6 +17,24 @@ LS_KERNEL(ls_rope_table, ls_cuda_rope_table, 256) {
   }
 }
 
+__device__ inline void ls_turn(float *a, float *b, float cosine, float sine) {
+  const float before = *a;
+  *a = before * cosine - *b * sine;
+  *b = *b * cosine + before * sine;
+}
+
+// Eight columns of a head that are not turned, of those before and behind the turned ones.
+template <class T>
+__device__ inline void ls_rope_rest(const ls_cuda_rope &args, int pack, const T *from, T *to) {
+  const int before = (args.first + LS_CUDA_PACK - 1) / LS_CUDA_PACK;
+  const bool behind = pack >= before;
+  const int64_t end = behind ? args.head_dim : args.first;
+  const int64_t c =
+      behind ? args.first + 2 * args.half + (pack - before) * LS_CUDA_PACK : pack * LS_CUDA_PACK;
+  const int count = ls_at_most_pack(end - c);
+  ls_store(to + c, ls_load(from + c, count, args.wide), count, args.wide, args.y.add);
+}
+
 // Turns the heads of a row. The output may be the input's memory: a thread reads both packs of its
 // pairs before it writes them.
 template <class T>
@@ -30,9 +49,7 @@ __device__ inline void ls_rope_rows(const ls_cuda_rope &args) {
       const T *from = ls_row_of<T>(args.x, row) + head;
       T *to = ls_row_of<T>(args.y, row) + head;
       if (pack >= turned) {
-        const int64_t c = 2 * args.half + (pack - turned) * LS_CUDA_PACK;
-        const int count = ls_at_most_pack(args.head_dim - c);
-        ls_store(to + c, ls_load(from + c, count, args.wide), count, args.wide, args.y.add);
+        ls_rope_rest(args, pack - turned, from, to);
         continue;
       }
       const int64_t c = pack * LS_CUDA_PACK;
@@ -40,16 +57,23 @@ __device__ inline void ls_rope_rows(const ls_cuda_rope &args) {
       const float *table = ls_row_of<float>(args.table, row);
       const ls_pack cosine = ls_load(table + c, count, args.wide);
       const ls_pack sine = ls_load(table + args.half + c, count, args.wide);
-      const ls_pack a = ls_load(from + c, count, args.wide);
-      const ls_pack b = ls_load(from + args.half + c, count, args.wide);
-      ls_pack low, high;
+      const int64_t low = args.first + (args.neighbours ? 2 * c : c);
+      const int64_t high = low + (args.neighbours ? int64_t{LS_CUDA_PACK} : args.half);
+      const int lows = args.neighbours ? ls_at_most_pack(2 * (args.half - c)) : count;
+      const int highs =
+          args.neighbours ? ls_at_most_pack(2 * (args.half - c) - LS_CUDA_PACK) : count;
+      ls_pack pair[2] = {ls_load(from + low, lows, args.wide),
+                         ls_load(from + high, highs, args.wide)};
+#pragma unroll
       for (int i = 0; i < LS_CUDA_PACK; i++) {
-        const float s = args.direction * sine.at[i];
-        low.at[i] = a.at[i] * cosine.at[i] - b.at[i] * s;
-        high.at[i] = b.at[i] * cosine.at[i] + a.at[i] * s;
+        const float x = cosine.at[i], y = args.direction * sine.at[i];
+        if (args.neighbours)
+          ls_turn(&pair[i / 4].at[i % 4 * 2], &pair[i / 4].at[i % 4 * 2 + 1], x, y);
+        else
+          ls_turn(&pair[0].at[i], &pair[1].at[i], x, y);
       }
-      ls_store(to + c, low, count, args.wide, args.y.add);
-      ls_store(to + args.half + c, high, count, args.wide, args.y.add);
+      ls_store(to + low, pair[0], lows, args.wide, args.y.add);
+      ls_store(to + high, pair[1], highs, args.wide, args.y.add);
     }
 }
 

@@ -3,7 +3,7 @@
 #include "device/cuda/kernels/cuda_rows.cuh"
 #include "device/mask.h"
 
-// x, weight, bias or squares -> y, statistics.
+// x, weight, bias or squares -> y, statistics. A layer norm may be without a bias.
 template <class T, ls_norm NORM>
 __device__ inline void ls_norm_forward(const ls_cuda_rows &args) {
   const ls_team team = ls_team_of(args);
@@ -38,9 +38,9 @@ __device__ inline void ls_norm_forward(const ls_cuda_rows &args) {
                      pack.at[i] =
                          i < count ? (pack.at[i] - mean) * inverse * (by.at[i] + args.offset) : 0;
                    if (NORM == LS_NORM_LAYER) {
-                     const ls_pack bias =
-                         ls_load(static_cast<const T *>(args.in[2].data) + c, count, args.wide);
-                     for (int i = 0; i < LS_CUDA_PACK; i++) pack.at[i] += bias.at[i];
+                     const T *bias = static_cast<const T *>(args.in[2].data);
+                     const ls_pack more = bias ? ls_load(bias + c, count, args.wide) : ls_pack{};
+                     for (int i = 0; i < LS_CUDA_PACK; i++) pack.at[i] += more.at[i];
                    }
                    ls_store(y + c, pack, stored, args.wide, args.out[0].add);
                  });
