@@ -103,8 +103,46 @@ static void several_roots(void **state) {
   ls_arena_destroy(&arena);
 }
 
+/* x is rounded once for both, a gradient once for each; going back weights are rounded again, and
+ * what is made for them is their parameters' gradient. A frozen one has none. */
+static void products_in_fp8(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_graph *graph = ls_graph_create(arena);
+  ls_graph_layer(graph, 0);
+  ls_tensor_id ids = ls_graph_input(graph, "ids", TOKENS);
+  ls_tensor_id x = ls_graph_embedding(graph, parameter(graph, "table", VOCABULARY, WIDTH), ids, 1);
+  ls_tensor_id left = ls_graph_fp8_linear(graph, x, parameter(graph, "left", HIDDEN, WIDTH));
+  ls_tensor_id right = ls_graph_fp8_linear(graph, x, parameter(graph, "right", WIDTH, WIDTH));
+  assert_string_equal(list_nodes(graph, 1), "row_amax row_fp8 amax fp8 linear amax fp8 linear");
+  graph->parameters.items[1].trainable = false;
+  const ls_root roots[] = {{right, ls_graph_state(graph, "dright", TOKENS, WIDTH)},
+                           {left, ls_graph_state(graph, "dleft", TOKENS, HIDDEN)}};
+  const int forward = graph->nodes.count;
+  ls_graph_differentiate(graph, roots, 2);
+  assert_string_equal(list_nodes(graph, forward),
+                      "row_amax row_fp8 fp8 linear_dx linear_dw row_amax row_fp8 fp8 linear_dx add "
+                      "embedding_dw");
+  for (int n = forward; n < graph->nodes.count; n++) {
+    const ls_node *node = &graph->nodes.items[n];
+    if (node->kind == LS_OP_ROW_FP8) assert_int_equal(node->attributes.fp8, LS_FP8_E5M2);
+    if (node->kind != LS_OP_LINEAR_DX && node->kind != LS_OP_LINEAR_DW) continue;
+    for (int i = 0; i < node->inputs; i++) {
+      const int producer = ls_graph_tensor(graph, node->in[i])->producer;
+      const ls_op_kind by = graph->nodes.items[producer].kind;
+      assert_true(by == LS_OP_ROW_FP8 || by == LS_OP_FP8);
+    }
+  }
+  const ls_parameter_record *frozen = &graph->parameters.items[1], *other = frozen + 1;
+  assert_true(frozen->gradient.index < 0 && other->gradient.index >= 0);
+  const int made = ls_graph_tensor(graph, other->gradient)->producer;
+  assert_int_equal(graph->nodes.items[made].kind, LS_OP_LINEAR_DW);
+  ls_arena_destroy(&arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(frozen_parameters_have_no_backward),
-                                     cmocka_unit_test(several_roots)};
+                                     cmocka_unit_test(several_roots),
+                                     cmocka_unit_test(products_in_fp8)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
