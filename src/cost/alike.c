@@ -23,7 +23,7 @@ static bool values_alike(const ls_program *program, int one, int other) {
 
 bool ls_instructions_alike(const ls_program *program, const ls_instruction *a,
                            const ls_instruction *b) {
-  if (a->collective != b->collective || a->kind != b->kind || a->inputs != b->inputs ||
+  if (a->collective || b->collective || a->kind != b->kind || a->inputs != b->inputs ||
       a->outputs != b->outputs || a->first_only != b->first_only ||
       memcmp(&a->attributes, &b->attributes, sizeof a->attributes) != 0 ||
       memcmp(a->write, b->write, sizeof a->write) != 0)

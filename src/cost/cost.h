@@ -60,11 +60,13 @@ int ls_instruction_operands(const ls_program *program, int rank, const ls_instru
 ls_work ls_instruction_work(const ls_program *program, int rank, const ls_instruction *instruction,
                             bool first);
 
-/* An earlier body whose instructions may be this one's again, as those of the layer before are; -1:
- * none is found. Of an op of the one and that at its place in the other: whether both cost the same
- * on every rank, since they are the same op on operands of the same sizes, which are cut, written
- * and kept alike. Of ranges of a unit's buffer it is not known. */
+/* A body shortly before this one with as many instructions, which may be those of a layer before;
+ * -1: there is none. */
 int ls_body_like(const ls_program *program, int body);
+
+/* Whether two instructions cost the same on every rank: the same op, of operands of the same sizes
+ * that are cut, written and kept alike. Of transfers and of ranges of a unit's buffer that is not
+ * known, and said to be false. */
 bool ls_instructions_alike(const ls_program *program, const ls_instruction *a,
                            const ls_instruction *b);
 

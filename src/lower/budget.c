@@ -220,9 +220,10 @@ static double kept_at(const stage_plan *plan, double bytes, double total) {
   return (bytes + total * (plan->most_held - 1)) / plan->most_held;
 }
 
-/* The least work under the limit where all layers keep at most `total`, as rows of the layers; -1:
- * there is none. Exact: fewer bytes for less work is better whatever follows. */
-static double solve(const chooser *c, const stage_plan *plan, double total, int *rows) {
+/* The least work under the limit and below `most` where all layers keep at most `total`, as rows of
+ * the layers; -1: there is none. Exact: fewer bytes for less work is better whatever follows. */
+static double solve(const chooser *c, const stage_plan *plan, double total, double most,
+                    int *rows) {
   const int layers = plan->layers.count;
   ls_arena *arena = ls_arena_create();
   front *fronts = LS_NEW_ARRAY(arena, front, layers + 1);
@@ -237,8 +238,9 @@ static double solve(const chooser *c, const stage_plan *plan, double total, int 
       for (int i = 0; i < fronts[l].count; i++) {
         const double bytes = fronts[l].items[i].bytes + weight * c->bytes[segment][o];
         const double now = kept_at(plan, bytes, total) + c->again[segment][o] + plan->rest[l];
-        if (bytes <= total && now <= plan->limit) {
-          const state made = {bytes, fronts[l].items[i].work + c->work[segment][o], i, o};
+        const double work = fronts[l].items[i].work + c->work[segment][o];
+        if (bytes <= total && now <= plan->limit && work < most) {
+          const state made = {bytes, work, i, o};
           count = add_state(&w, w.ends[o], count, &made);
         }
       }
@@ -268,8 +270,9 @@ static double solve_limit(const chooser *c, const stage_plan *plan, int *rows) {
   int *tried = LS_NEW_ARRAY(c->arena, int, c->graph->segments.count + 1);
   double best = -1;
   for (int t = 0; t < totals; t++) {
-    const double work = solve(c, plan, most * (totals - t) / totals, tried);
-    if (work < 0 || (best >= 0 && work >= best)) continue;
+    const double work =
+        solve(c, plan, most * (totals - t) / totals, best < 0 ? INFINITY : best, tried);
+    if (work < 0) continue;
     best = work;
     for (int l = 0; l < plan->layers.count; l++)
       rows[plan->layers.items[l]] = tried[plan->layers.items[l]];
