@@ -78,6 +78,17 @@ run 0 export runs/adapters merged --merge
 [ -s merged/modules.json ] || fail "no merged/modules.json"
 run 0 evaluate merged data.text=pairs.jsonl data.seq_len=32 embed.negatives=1 train.batch=2
 
+# A folder of sentence-transformers' own says its pooling, of which others than ours are refused.
+mkdir -p theirs/1_Pooling
+cp config.json theirs/
+printf '{"word_embedding_dimension": 16, "pooling_mode": "mean"}' >theirs/1_Pooling/config.json
+cp exported/model.safetensors theirs/
+run 0 train model=theirs $keys train.steps=1 eval.every=0 out=runs/theirs
+grep -qF 'pooling: mean' runs/theirs/resolved.yaml || fail "$(cat runs/theirs/resolved.yaml)"
+printf '{"pooling_mode_mean_tokens": true, "pooling_mode_max_tokens": true}' >theirs/1_Pooling/config.json
+run 2 train model=theirs $keys out=runs/none
+says "theirs/1_Pooling/config.json: found another pooling than one of last token"
+
 # What is wrong is one line.
 wrong() { # SAYS keys...
   what=$1

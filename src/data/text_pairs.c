@@ -17,6 +17,20 @@ uint64_t ls_text_pairs_fingerprint(const ls_text_pair_options *options) {
   return ls_fingerprint_word(hash, (uint64_t)options->longest);
 }
 
+/* Of a text that is too long the beginning, and the end tokens that the tokenizer gives each. */
+static ls_status cut(const ls_text_pair_options *options, int64_t before, ls_ids *ids,
+                     ls_error *error) {
+  const int64_t all = ids->count, most = options->longest;
+  if (most <= 0 || all - before <= most) return LS_OK;
+  LS_TRY(ls_tokenizer_append(options->tokenizer, "", 0, LS_TOKENS_SPECIAL | LS_TOKENS_CONTINUE, ids,
+                             error));
+  const int64_t ends = ids->count - all, kept = most > ends ? most - ends : 0;
+  for (int64_t e = 0; e < most - kept; e++)
+    ids->items[before + kept + e] = ids->items[all - (most - kept) + e];
+  ids->count = before + most;
+  return LS_OK;
+}
+
 /* A text's ids, behind what stands before it; the first is marked where it is not the first text.
  */
 static ls_status append(const ls_text_pair_options *options, const char *key, const json_t *text,
@@ -37,11 +51,7 @@ static ls_status append(const ls_text_pair_options *options, const char *key, co
   LS_TRY(status);
   if (marked->count == before)
     return ls_fail(error, LS_INPUT, "\"%s\": the tokenizer makes no tokens of it", key);
-  const int64_t most = options->longest;
-  if (most > 0 && marked->count - before > most) { /* what ends a text stays its end */
-    marked->items[before + most - 1] = marked->items[marked->count - 1];
-    marked->count = before + most;
-  }
+  LS_TRY(cut(options, before, marked, error));
   for (int64_t i = before; i < marked->count; i++) marked->items[i] *= 2;
   if (!asks) marked->items[before]++;
   return LS_OK;

@@ -198,7 +198,8 @@ ls_status ls_session_check_task(ls_session *session, ls_error *error) {
   ls_run_file *run = session->run;
   LS_TRY(check_masking(session, error));
   LS_TRY(check_no_pairs(run, error));
-  if (run->eval.by_document && (session->config.classes || ls_model_is_encoder(&session->config)))
+  if (run->eval.by_document &&
+      (session->config.classes || session->config.vectors || ls_model_is_encoder(&session->config)))
     return ls_fail(error, LS_INPUT,
                    "%s: is no model of the next token; expected one where documents are told one "
                    "by one (--per-document)",

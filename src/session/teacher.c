@@ -59,11 +59,13 @@ ls_status ls_teacher_find(ls_session *session, ls_error *error) {
   LS_TRY(find_folder(session, error));
   ls_model_config *found = LS_NEW(session->arena, ls_model_config);
   LS_TRY(ls_model_find(session->arena, session->run->teacher, found, error));
-  if (found->classes || ls_model_is_encoder(found))
+  if (found->classes || found->vectors || ls_model_is_encoder(found))
     return refuse(session,
                   ls_arena_printf(session->arena, "%s %s; expected a model that continues a text",
                                   found->source,
-                                  found->classes ? "has a head over classes" : "is an encoder"),
+                                  found->classes   ? "has a head over classes"
+                                  : found->vectors ? "makes vectors, without a head"
+                                                   : "is an encoder"),
                   error);
   found->teacher = true;
   session->teacher = found;

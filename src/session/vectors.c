@@ -69,6 +69,19 @@ static ls_status check_keys(const ls_session *session, ls_error *error) {
                  (long long)run->train.batch, (long long)(2 + run->embed.negatives), INT32_MAX);
 }
 
+/* Poolings that are not one of ours, or several joined, are none. */
+static int pooling_of(const json_t *root) {
+  const char *mode = json_string_value(json_object_get(root, "pooling_mode")), *key;
+  int found = -1, count = mode ? 1 : 0;
+  json_t *value;
+  json_object_foreach((json_t *)root, key, value) count +=
+      strncmp(key, "pooling_mode_", strlen("pooling_mode_")) == 0 && json_is_true(value);
+  for (int p = 0; p < POOLINGS; p++)
+    if (json_is_true(json_object_get(root, modes[p])) || (mode && strcmp(mode, words[p]) == 0))
+      found = p;
+  return count == 1 ? found : -1;
+}
+
 /* As sentence-transformers keeps it beside a model; -1: there is nothing. */
 static ls_status read_folder(const ls_session *session, int *pooling, ls_error *error) {
   const char *path =
@@ -81,15 +94,12 @@ static ls_status read_folder(const ls_session *session, int *pooling, ls_error *
   if (!ls_file_exists(path)) return LS_OK;
   LS_TRY(ls_file_read(session->arena, path, &text, &bytes, error));
   LS_TRY(ls_json_parse(path, text, bytes, 0, &root, error));
-  const char *mode = json_string_value(json_object_get(root, "pooling_mode"));
-  for (int p = 0; p < POOLINGS; p++)
-    if (json_is_true(json_object_get(root, modes[p])) || (mode && strcmp(mode, words[p]) == 0))
-      *pooling = p;
+  *pooling = pooling_of(root);
   json_decref(root);
   if (*pooling >= 0) return LS_OK;
   return ls_fail(error, LS_INPUT,
-                 "%s: found none of the poolings last token, [CLS] and mean; expected one, or "
-                 "embed.pooling given",
+                 "%s: found another pooling than one of last token, [CLS] and mean; give "
+                 "embed.pooling",
                  path);
 }
 
