@@ -102,8 +102,8 @@ wrong "data.documents: found stream with task=embed" data.documents=stream
 wrong 'pairs.jsonl:1: "negative": found 1 wrong answer; expected 0, as embed.negatives says' embed.negatives=0
 wrong "embed.scale: found a value without task=embed" task=next_token embed.negatives=0 embed.pairs=16 embed.scale=3
 run 2 generate exported "a"
-says "makes vectors of texts, and writes none"
+says "makes embeddings and writes no text"
 run 2 train model=exported data.text=text.txt task=mlm out=runs/none
-says "makes vectors of texts and has no head: give task=embed"
+says "makes embeddings and has no head: give task=embed"
 
 echo "$passed passed, 0 failed"

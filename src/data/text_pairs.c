@@ -87,9 +87,7 @@ static ls_status encode(const ls_text_pair_options *options, const json_t *json,
     return ls_fail(error, LS_INPUT, "found %s \"anchor\" %s \"query\"; expected one of the two",
                    anchor ? "both" : "neither", anchor ? "and" : "nor");
   if (!positive)
-    return ls_fail(error, LS_INPUT,
-                   "found no key \"positive\"; expected a text there, near which that under "
-                   "\"%s\" is to be",
+    return ls_fail(error, LS_INPUT, "found no \"positive\"; expected the text that answers \"%s\"",
                    anchor ? "anchor" : "query");
   LS_TRY(
       append(options, anchor ? "anchor" : "query", anchor ? anchor : query, true, marked, error));

@@ -128,9 +128,7 @@ static void what_is_wrong_is_refused(void **state) {
       {"[1]", "found no object; expected one with the texts \"anchor\""},
       {"{\"positive\": \"b\"}", "found neither \"anchor\" nor \"query\"; expected one of the two"},
       {"{\"anchor\": \"a\", \"query\": \"a\", \"positive\": \"b\"}", "found both \"anchor\" and"},
-      {"{\"query\": \"a\"}",
-       "found no key \"positive\"; expected a text there, near which that under "
-       "\"query\" is to be"},
+      {"{\"query\": \"a\"}", "found no \"positive\"; expected the text that answers \"query\""},
       {"{\"anchor\": \"\", \"positive\": \"b\"}", "\"anchor\": found an empty text"},
       {"{\"anchor\": \"a\", \"positive\": 3}", "\"positive\": found no text; expected a text"},
       {"{\"anchor\": \"a\", \"positive\": \"b\", \"negative\": \"c\"}",

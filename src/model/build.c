@@ -224,7 +224,7 @@ static ls_status check_options(const ls_model_config *config, const ls_build_opt
                    config->source, (long long)config->classes);
   if (decode && config->vectors)
     return ls_fail(error, LS_INPUT,
-                   "%s: makes vectors of texts, and writes none; expected a model with a head",
+                   "%s: makes embeddings and writes no text; expected a model with a head",
                    config->source);
   if (longest < 1 || options->tokens < 1 || (decode && options->tokens > all_cache_rows(options)))
     return ls_fail(error, LS_INPUT,

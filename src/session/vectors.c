@@ -148,7 +148,7 @@ ls_status ls_vectors_settle(ls_session *session, ls_error *error) {
   }
   if (session->config.vectors && run->task != LS_RUN_EMBED)
     return ls_fail(error, LS_INPUT,
-                   "%s: %s makes vectors of texts and has no head: give task=embed, or another "
+                   "%s: %s makes embeddings and has no head: give task=embed, or another "
                    "model",
                    ls_run_file_where(run, "task"), run->model);
   if (run->task != LS_RUN_EMBED) return check_no_vectors(session, error);
