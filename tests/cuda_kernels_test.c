@@ -98,7 +98,7 @@ static void make_scores(op_case *c) {
   c->out[2] = vector_of(SUMS, tokens * chosen);
 }
 
-/* Loads by scores; and those of a routing's gradient, of which several may be one expert's. */
+/* What routers pay; and loads, by sigmoids and by numbers added too. */
 static void make_router_of(op_case *c) {
   if (random_below(2)) {
     make_router(c);

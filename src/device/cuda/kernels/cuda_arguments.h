@@ -67,10 +67,9 @@ typedef struct ls_cuda_columns {
 typedef struct ls_cuda_rope {
   ls_cuda_place x, table, y;
   int64_t rows, heads, head_dim, half;
-  int32_t first;      /* columns of a head before those that are turned */
-  int32_t packs;      /* of a head: of its pairs, then of the columns before these, then behind */
-  int32_t neighbours; /* pairs are columns side by side, not of two halves */
-  float direction;    /* 1, or -1 to turn back */
+  int32_t first;   /* columns of a head before those that are turned */
+  int32_t packs;   /* of a head: of its pairs, then of the columns before these, then behind */
+  float direction; /* 1, or -1 to turn back */
   int32_t wide;
 } ls_cuda_rope;
 

@@ -17,7 +17,6 @@ ls_status ls_cuda_choose_rope(ls_op_kind kind, const ls_kernel_args *args,
                        .head_dim = args->attributes->head_dim,
                        .half = table->dims[1] / 2,
                        .first = (int32_t)args->attributes->rope_first,
-                       .neighbours = args->attributes->rope_neighbours != 0,
                        .direction = kind == LS_OP_ROPE ? 1 : -1};
   if (with.head_dim <= 0 || table->dims[1] % 2 || 2 * with.half > with.head_dim - with.first ||
       y->dims[1] % with.head_dim || x->dims[1] != y->dims[1])
@@ -36,7 +35,8 @@ ls_status ls_cuda_choose_rope(ls_op_kind kind, const ls_kernel_args *args,
   /* A block is no wider than a row: no thread is idle in all of them. */
   const int64_t warps = ls_cuda_divide_up(with.heads * with.packs, LS_CUDA_WARP);
   const uint32_t threads = (uint32_t)ls_cuda_smaller(warps * LS_CUDA_WARP, THREADS);
-  ls_cuda_add_launch(launches, "ls_rope", suffix,
+  ls_cuda_add_launch(launches, args->attributes->rope_neighbours ? "ls_rope_beside" : "ls_rope",
+                     suffix,
                      ls_cuda_blocks(args->queue->facts, with.rows, EACH * THREADS / (int)threads),
                      threads, sizeof with)
       ->arguments.rope = with;

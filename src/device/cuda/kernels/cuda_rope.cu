@@ -36,8 +36,8 @@ __device__ inline void ls_rope_rest(const ls_cuda_rope &args, int pack, const T 
 }
 
 // Turns the heads of a row. The output may be the input's memory: a thread reads both packs of its
-// pairs before it writes them.
-template <class T>
+// pairs before it writes them. Pairs are of two halves, or columns side by side.
+template <class T, bool BESIDE>
 __device__ inline void ls_rope_rows(const ls_cuda_rope &args) {
   const int turned = static_cast<int>((args.half + LS_CUDA_PACK - 1) / LS_CUDA_PACK);
   const int packs = args.packs;
@@ -57,17 +57,16 @@ __device__ inline void ls_rope_rows(const ls_cuda_rope &args) {
       const float *table = ls_row_of<float>(args.table, row);
       const ls_pack cosine = ls_load(table + c, count, args.wide);
       const ls_pack sine = ls_load(table + args.half + c, count, args.wide);
-      const int64_t low = args.first + (args.neighbours ? 2 * c : c);
-      const int64_t high = low + (args.neighbours ? int64_t{LS_CUDA_PACK} : args.half);
-      const int lows = args.neighbours ? ls_at_most_pack(2 * (args.half - c)) : count;
-      const int highs =
-          args.neighbours ? ls_at_most_pack(2 * (args.half - c) - LS_CUDA_PACK) : count;
+      const int64_t low = args.first + (BESIDE ? 2 * c : c);
+      const int64_t high = low + (BESIDE ? int64_t{LS_CUDA_PACK} : args.half);
+      const int lows = BESIDE ? ls_at_most_pack(2 * (args.half - c)) : count;
+      const int highs = BESIDE ? ls_at_most_pack(2 * (args.half - c) - LS_CUDA_PACK) : count;
       ls_pack pair[2] = {ls_load(from + low, lows, args.wide),
                          ls_load(from + high, highs, args.wide)};
 #pragma unroll
       for (int i = 0; i < LS_CUDA_PACK; i++) {
         const float x = cosine.at[i], y = args.direction * sine.at[i];
-        if (args.neighbours)
+        if (BESIDE)
           ls_turn(&pair[i / 4].at[i % 4 * 2], &pair[i / 4].at[i % 4 * 2 + 1], x, y);
         else
           ls_turn(&pair[0].at[i], &pair[1].at[i], x, y);
@@ -77,4 +76,14 @@ __device__ inline void ls_rope_rows(const ls_cuda_rope &args) {
     }
 }
 
-LS_KERNELS(ls_rope, ls_cuda_rope, 256, ls_rope_rows)
+template <class T>
+__device__ void ls_rope_halves(const ls_cuda_rope &a) {
+  ls_rope_rows<T, false>(a);
+}
+template <class T>
+__device__ void ls_rope_beside(const ls_cuda_rope &a) {
+  ls_rope_rows<T, true>(a);
+}
+
+LS_KERNELS(ls_rope, ls_cuda_rope, 256, ls_rope_halves)
+LS_KERNELS(ls_rope_beside, ls_cuda_rope, 256, ls_rope_beside)
