@@ -149,6 +149,21 @@ static void make_pairs(op_case *c) {
   }
 }
 
+/* Vectors of a length of 1, or nearly; and sums over those that are there. */
+static void make_text_rows(op_case *c) {
+  static const ls_op_kind kinds[] = {LS_OP_UNIT_ROWS, LS_OP_UNIT_ROWS_BWD, LS_OP_TEXT_LOSS,
+                                     LS_OP_TEXT_FOUND};
+  static const int inputs[] = {1, 3, 3, 1};
+  const int64_t rows = any_rows(), which = random_below(4);
+  operand vectors = matrix_of(rows, any_size(), 2, random_below(4));
+  const operand each = vector_of(POSITIVE, rows);
+  vectors.kind = SUMS;
+  c->kind = kinds[which];
+  c->inputs = inputs[which], c->outputs = c->kind == LS_OP_UNIT_ROWS ? 2 : 1;
+  for (int i = 0; i < c->inputs; i++) c->in[i] = which < 2 && i < 2 ? vectors : each;
+  c->out[0] = which < 2 ? vectors : cell_of(2.5), c->out[1] = vector_of(SUMS, rows);
+}
+
 static void make_blocks(op_case *c) {
   const int64_t rows = any_rows(), blocks = 1 + random_below(6), pad = random_below(3);
   c->kind = LS_OP_DEQUANTIZE;
@@ -187,7 +202,7 @@ static const case_maker makers[] = {
     make_bias_db,       make_rope,         make_cross_entropy, make_optimizer, make_move,
     make_rope_table,    make_tokens,       make_cells,         make_blocks,    make_pairs,
     make_route,         make_route_bwd,    make_routed,        make_grouped,   make_scores,
-    make_router_of};
+    make_router_of,     make_adafactor,    make_texts,         make_text_rows, make_fp8};
 
 enum { MAKERS = sizeof makers / sizeof *makers };
 

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Models, tasks, layouts and optimizers with ops of their own on GPUs without one, as
 # cuda_command_test.sh has it: frozen weights in blocks, pairs of answers, mixtures of experts, sequences
-# that are shared out, dropout of attention, latent attention, sinks, encoders, classes, a teacher.
+# that are shared out, dropout of attention, latent attention, sinks, encoders, classes, a teacher,
+# vectors of texts, products in fp8.
 # A run ends where the CPU's run of the same file ends. $1: the lockstep program.
 set -u
 tests=$(cd "$(dirname "$0")" && pwd)
@@ -175,9 +176,25 @@ both 5e-6 model=modernbert dtype=fp32 $mlm
 both 5e-6 model=roberta dtype=fp32 $mlm mesh.tp=2 mesh.cp=2 dropout=auto
 both 2e-2 model=modernbert dtype=bf16 $mlm mesh.dp_shard=2 zero=3
 
+# Vectors of texts: of a last token, and of the mean of all. Products in fp8.
+i=0
+while [ $i -lt 12 ]; do
+  echo "{\"query\": \"$i * $i\", \"positive\": \"$((i * i)).\", \"negative\": \"No, $i\"}"
+  i=$((i + 1))
+done >asked.jsonl
+embed="task=embed data.text=asked.jsonl data.seq_len=32 data.validation=0.3 embed.negatives=1 embed.pairs=2 \
+train.batch=2 train.lr=3e-3 eval.every=4"
+both 5e-6 $base dtype=fp32 $embed mesh.dp_shard=2 zero=2
+both 5e-6 model=modernbert data.tokenizer=auto dtype=fp32 $embed mesh.tp=2 embed.group=1 train.microbatches=2
+both 2e-2 $base dtype=bf16 $embed embed.pooling=mean mesh.cp=2
+both 2e-2 model=small.json dtype=fp8
+both 2e-2 model=llama.json dtype=fp8 mesh.dp_shard=2 zero=3 mesh.tp=2 recompute=full
+
 # The other optimizers.
 both 5e-6 model=small.json dtype=fp32 optimizer.name=adamw8bit mesh.dp_shard=2 zero=3
 both 5e-6 model=small.json dtype=fp32 optimizer.name=muon mesh.tp=2
+both 5e-6 model=small.json dtype=fp32 optimizer.name=adafactor mesh.dp_shard=2 zero=3
+both 2e-2 model=small.json dtype=bf16 optimizer.name=adafactor optimizer.scale_parameter=true mesh.tp=2
 free="optimizer.name=schedulefree train.lr_schedule=constant"
 both 2e-2 model=small.json dtype=bf16 $free mesh.dp_shard=2 zero=2
 echo "$passed runs"

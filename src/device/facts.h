@@ -44,7 +44,6 @@ struct ls_device_facts {
   const ls_queues *queues; /* how transfers queue in the engine that moves its data */
   const ls_queues *also;   /* of another that may be taken as ranks meet; NULL: none */
   const char *engine;      /* the one that is asked for; NULL: the first that can */
-  ls_op_set lacks;         /* ops it has no kernel of: models with them are proved, and not run */
   bool overlaps;           /* transfers run beside kernels, on queues of their own */
   bool places;             /* its attention takes tokens in an order of their own */
   /* Upper bound of a call's workspace; data pointers are not read. */

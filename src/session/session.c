@@ -169,33 +169,6 @@ static ls_status check_grad_dtype(const ls_session *session, ls_error *error) {
                  ls_run_file_where(session->run, "grad_dtype"));
 }
 
-/* Of the optimizer's nodes, where they are not all the host's. */
-static ls_status check_update(const ls_layout *layout, const ls_device_facts *facts,
-                              ls_error *error) {
-  const ls_optimizer_row *row = ls_optimizer_row_of(&layout->optimizer);
-  if (layout->offload.optimizer && !(layout->offload.optimizer_fraction < 1)) return LS_OK;
-  for (int n = 0; n < row->nodes; n++)
-    if (facts->lacks.has[row->node[n].op])
-      return ls_fail(error, LS_INPUT,
-                     "optimizer.name: %s has no kernel of %s yet, which %s needs: use "
-                     "optimizer.name=adamw, or device.kind=cpu",
-                     facts->name, ls_op_name(row->node[n].op), row->name);
-  return LS_OK;
-}
-
-static ls_status check_kernels(const ls_graph *graph, const ls_device_facts *facts,
-                               ls_error *error) {
-  for (int n = 0; n < graph->nodes.count; n++)
-    if (facts->lacks.has[graph->nodes.items[n].kind])
-      return ls_fail(error, LS_INPUT,
-                     "device.kind: %s has no kernel of %s yet, which the model%s needs: use "
-                     "device.kind=cpu%s",
-                     facts->name, ls_op_name(graph->nodes.items[n].kind),
-                     graph->nodes.items[n].kind == LS_OP_DEQUANTIZE ? " with quantize" : "",
-                     graph->nodes.items[n].kind == LS_OP_ROW_AMAX ? ", or dtype=bf16" : "");
-  return LS_OK;
-}
-
 static bool asks_budget(const ls_run_file *run) {
   return run->recompute.count == 1 && strcmp(run->recompute.items[0], "budget") == 0;
 }
@@ -554,8 +527,6 @@ static ls_status resolve(ls_arena *arena, ls_run_file *run, int devices, int ran
   LS_TRY(ls_session_check_sizes(made, error));
   LS_TRY(ls_balance_settle(made, error));
   LS_TRY(compile_graph(made, error));
-  if (!on) LS_TRY(check_kernels(made->graph, &made->device.facts, error));
-  if (!on) LS_TRY(check_update(&made->layout, &made->device.facts, error));
   *session = made;
   return LS_OK;
 }

@@ -1,6 +1,7 @@
 // The device's kernels, as they are, for the shim.
 #include "cuda/shim.h"
 
+#include "device/cuda/kernels/cuda_adafactor.cu"
 #include "device/cuda/kernels/cuda_attention.cu"
 #include "device/cuda/kernels/cuda_blocks.cu"
 #include "device/cuda/kernels/cuda_cached.cu"
@@ -12,6 +13,7 @@
 #include "device/cuda/kernels/cuda_experts.cu"
 #include "device/cuda/kernels/cuda_flash_bf16.cu"
 #include "device/cuda/kernels/cuda_flash_fp16.cu"
+#include "device/cuda/kernels/cuda_fp8.cu"
 #include "device/cuda/kernels/cuda_grouped.cu"
 #include "device/cuda/kernels/cuda_grouped_bf16.cu"
 #include "device/cuda/kernels/cuda_grouped_fp16.cu"
@@ -29,3 +31,4 @@
 #include "device/cuda/kernels/cuda_router.cu"
 #include "device/cuda/kernels/cuda_rows.cu"
 #include "device/cuda/kernels/cuda_slots.cu"
+#include "device/cuda/kernels/cuda_texts.cu"

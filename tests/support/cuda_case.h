@@ -66,7 +66,9 @@ static inline double cuda_tolerance(const op_case *c, const variant *v, int outp
   const bool rounds = back || (attends && output == 0);
   if (v->dtype == LS_BF16 && rounds) return back ? 0x1p-7 : 0x1p-8;
   if (v->dtype == LS_F16 && rounds) return back ? 0x1p-9 : 0x1p-10;
+  const bool fp8 = (c->kind == LS_OP_FP8 || c->kind == LS_OP_ROW_FP8) && !v->accumulate;
   if (c->kind == LS_OP_DEQUANTIZE && stored == LS_F32) return 0; /* the same bits */
+  if (fp8 && stored != LS_F16) return 0;
   if (stored == LS_BF16) return 0x1p-8;
   return stored == LS_F16 ? 0x1p-10 : 1e-5;
 }

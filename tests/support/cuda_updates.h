@@ -1,5 +1,5 @@
 /* Cases of updates that know where in the whole parameter their elements lie: moments of 8 bits,
- * Muon. For the tests that include support/cuda_case.h. */
+ * Muon, Adafactor. For the tests that include support/cuda_case.h. */
 #ifndef LS_TESTS_CUDA_UPDATES_H
 #define LS_TESTS_CUDA_UPDATES_H
 
@@ -90,6 +90,53 @@ static inline void make_muon(op_case *c) {
       c->out[2] = matrix_of(2 * least, least, 0, 0);
       c->out[2].kind = SUMS;
       c->floor = 1e-5; /* steps of an iteration, each rounded */
+  }
+}
+
+/* Of what is factored the lines of all rows and columns; of what is not as many elements. */
+static inline void make_adafactor(op_case *c) {
+  static const ls_op_kind kinds[] = {LS_OP_ADAFACTOR_SUMS,      LS_OP_ADAFACTOR_KEEP,
+                                     LS_OP_ADAFACTOR_DIRECTION, LS_OP_ADAFACTOR_SECOND,
+                                     LS_OP_ADAFACTOR_DIVIDE,    LS_OP_ADAFACTOR};
+  static const int64_t sides[] = {1, 8, 40, 130, 600};
+  const int64_t rows = pick(sides, 5),
+                columns = random_below(2) ? pick(sides, 5) : 1 + random_below(70);
+  operand of = range_of(any_sums(), rows, columns);
+  if (random_below(3) == 0) of.start[0] = 0; /* rows at multiples of 16 bytes */
+  const operand lines = vector_of(POSITIVE, rows + columns), floats = range_as(of, SUMS);
+  const operand factor = cell_of(random_below(4) ? 0.7 : 0),
+                step = cell_of(1 + (double)random_below(9));
+  c->kind = kinds[random_below(6)];
+  c->attributes = (ls_attributes){.weight_decay = 0.1,
+                                  .rate = 0.5,
+                                  .scale = (double)random_below(2),
+                                  .weight = 0.01,
+                                  .columns = columns};
+  c->no_add = true;
+  c->outputs = 1;
+  switch (c->kind) {
+    case LS_OP_ADAFACTOR_SUMS:
+      c->inputs = 2;
+      c->in[0] = of, c->in[1] = factor, c->out[0] = vector_of(SUMS, rows + columns);
+      break;
+    case LS_OP_ADAFACTOR_KEEP:
+      c->inputs = 3, c->updates = true;
+      c->in[0] = c->out[0] = lines, c->in[1] = step, c->in[2] = factor;
+      break;
+    case LS_OP_ADAFACTOR_SECOND:
+      c->inputs = 3, c->updates = true;
+      c->in[0] = of, c->in[1] = step, c->in[2] = factor, c->out[0] = range_as(of, POSITIVE);
+      break;
+    case LS_OP_ADAFACTOR:
+      c->inputs = 5, c->updates = true;
+      c->in[0] = c->out[0] = floats, c->in[1] = cell_of(0.5 + (double)random_below(2));
+      c->in[2] = cell_of(random_below(2) ? 0.3 : 1e-8), c->in[3] = cell_of(0.02), c->in[4] = factor;
+      break;
+    default:
+      c->inputs = 4, c->outputs = 3;
+      c->in[0] = of, c->in[1] = factor, c->in[3] = c->out[0] = floats;
+      c->in[2] = c->kind == LS_OP_ADAFACTOR_DIVIDE ? range_as(of, POSITIVE) : lines;
+      c->out[1] = c->out[2] = cell_of(7);
   }
 }
 

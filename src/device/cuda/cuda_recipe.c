@@ -119,6 +119,8 @@ static size_t workspace(const ls_device_facts *facts, ls_op_kind kind, const ls_
     case LS_OP_ROUTER_LOSS:
     case LS_OP_ROUTER_LOSS_EACH: return SMALL;
     case LS_OP_SINK_BWD: return sinks(facts, &args->in[2]);
+    case LS_OP_TEXT_SUMS: /* where each text's tokens begin and end */
+      return (size_t)(2 * args->out[0].dims[0]) * sizeof(int32_t);
     case LS_OP_PAIR_LOSS: return pair_sums(args, 3, 1);
     case LS_OP_PAIR_REWARDS: return pair_sums(args, 1, 3);
     case LS_OP_COUNT_PAIRS: return pair_sums(args, 0, 1);
@@ -137,6 +139,11 @@ static size_t workspace(const ls_device_facts *facts, ls_op_kind kind, const ls_
     case LS_OP_BIAS_DB: return column_sums(facts, &args->in[0], 1);
     case LS_OP_EMBEDDING_DW: /* tokens by row, so that sums have one order */
       return sizeof(int32_t) * (size_t)(args->out[0].dims[0] + 2 * args->in[0].dims[0]);
+    case LS_OP_ADAFACTOR_SUMS: /* of columns, in parts of rows */
+      return (size_t)(LS_CUDA_LINE_PARTS * args->attributes->columns) * sizeof(float);
+    case LS_OP_ADAFACTOR_DIRECTION:
+    case LS_OP_AMAX:
+    case LS_OP_ADAFACTOR_DIVIDE:
     case LS_OP_ORTHOGONALISE:
     case LS_OP_SQUARED_NORM: return SMALL;
     default: return 0;
@@ -150,24 +157,6 @@ static const ls_device_facts common = {
     .logits_bytes = INT64_C(512) << 20,
     .logits_multiple = 64,
     .queues = &ls_queues_nccl,
-    .lacks = {.has = {[LS_OP_AMAX] = true,
-                      [LS_OP_FP8] = true,
-                      [LS_OP_ROW_AMAX] = true,
-                      [LS_OP_ROW_FP8] = true,
-                      [LS_OP_TEXT_SUMS] = true,
-                      [LS_OP_TEXT_SUMS_BWD] = true,
-                      [LS_OP_UNIT_ROWS] = true,
-                      [LS_OP_UNIT_ROWS_BWD] = true,
-                      [LS_OP_TEXT_MATCH] = true,
-                      [LS_OP_TEXT_MATCH_BWD] = true,
-                      [LS_OP_TEXT_LOSS] = true,
-                      [LS_OP_TEXT_FOUND] = true,
-                      [LS_OP_ADAFACTOR_SUMS] = true,
-                      [LS_OP_ADAFACTOR_KEEP] = true,
-                      [LS_OP_ADAFACTOR_DIRECTION] = true,
-                      [LS_OP_ADAFACTOR_SECOND] = true,
-                      [LS_OP_ADAFACTOR_DIVIDE] = true,
-                      [LS_OP_ADAFACTOR] = true}},
     .overlaps = true,
     .places = true,
     .flops_per_s = 989e12, /* H100 SXM in bf16: NVIDIA's data sheet */

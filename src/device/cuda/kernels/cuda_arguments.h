@@ -18,6 +18,7 @@ enum {
   LS_CUDA_MOST_RANKS = 64,   /* whose buffers one launch adds up */
   LS_CUDA_LOAD_SLOTS = 4096, /* choices that a block counts, in at most so many parts a sequence */
   LS_CUDA_LOAD_PARTS = 32,
+  LS_CUDA_LINE_PARTS = 32, /* of rows, in at most so many of which columns are summed */
 };
 
 typedef struct ls_cuda_place {
@@ -183,6 +184,52 @@ typedef struct ls_cuda_muon_product {
   int64_t rows, columns, depth, apart, along; /* apart, along: of base and out */
   float alpha, beta;
 } ls_cuda_muon_product;
+
+/* Adafactor; see cuda_adafactor.cu. A rank has `count` elements from place `start` on in rows of
+ * `stride`, of which the first begins at this row and column of the whole, and `range_columns` are
+ * no padding. */
+typedef struct ls_cuda_adafactor {
+  const double *factor, *step, *rate, *squares[2]; /* squares: means, of the step and of weights */
+  ls_cuda_place gradient;
+  const float *sums, *master; /* sums: of lines; or what the weights are to step by */
+  float *lines;               /* of all rows, then of all columns; or the second moment */
+  float *state, *made, *part_sums;
+  double *mean, *parts;
+  int64_t count, start, stride, row, column, rows, columns; /* rows, columns: of the whole */
+  int64_t first, range_rows, range_columns;                 /* rows of the range, from its first */
+  double weight, times, weight_decay;
+  int32_t part_count, by_weights, wide, lines_wide;
+} ls_cuda_adafactor;
+
+/* Vectors of texts; see cuda_texts.cu. `in` are tokens, sums, or vectors of texts that ask and of
+ * answers; `asking` and `answering` are 1 / length of these. */
+typedef struct ls_cuda_texts {
+  ls_cuda_place in[2], out[3];
+  const int32_t *labels;
+  int32_t *bounds; /* of each row, its tokens */
+  const float *asking, *answering, *sums, *own;
+  const double *root; /* the loss's gradient */
+  double *cell;
+  int64_t tokens, rows, others, columns;
+  int64_t start;        /* number of the first row */
+  int32_t texts, pairs; /* of a pair; of a sequence or a group */
+  int32_t answers;      /* of a pair; 0: rows are texts that ask */
+  float scale;
+  int32_t wide, add;
+} ls_cuda_texts;
+
+/* Roundings to fp8 and largest magnitudes; see cuda_fp8.cu. */
+typedef struct ls_cuda_fp8 {
+  ls_cuda_place in, out;
+  const float *amax; /* of each row or of all; or what blocks found */
+  float *made;
+  int64_t rows, columns;
+  uint32_t dropped; /* from here on as ls_fp8_grid has it */
+  float least, magic, most;
+  int32_t exponent;  /* of `most`, which is 0.875 of that power of two */
+  int32_t infinity;  /* the format has it */
+  int32_t own, wide; /* own: each row by its own */
+} ls_cuda_fp8;
 
 /* Rows from one place to another: converted or added, or as bytes. */
 typedef struct ls_cuda_move {

@@ -18,6 +18,10 @@ ls_status ls_cuda_choose_choices(ls_op_kind kind, const ls_kernel_args *args,
                                  ls_cuda_launches *launches, ls_error *error);
 ls_status ls_cuda_choose_sink_bwd(ls_op_kind kind, const ls_kernel_args *args,
                                   ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_amax(ls_op_kind kind, const ls_kernel_args *args,
+                              ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_fp8(ls_op_kind kind, const ls_kernel_args *args,
+                             ls_cuda_launches *launches, ls_error *error);
 ls_status ls_cuda_choose_heads(ls_op_kind kind, const ls_kernel_args *args,
                                ls_cuda_launches *launches, ls_error *error);
 ls_status ls_cuda_choose_heads_product(ls_op_kind kind, const ls_kernel_args *args,
@@ -34,6 +38,8 @@ ls_status ls_cuda_choose_codes(ls_op_kind kind, const ls_kernel_args *args,
                                ls_cuda_launches *launches, ls_error *error);
 ls_status ls_cuda_choose_point(ls_op_kind kind, const ls_kernel_args *args,
                                ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_adafactor(ls_op_kind kind, const ls_kernel_args *args,
+                                   ls_cuda_launches *launches, ls_error *error);
 ls_status ls_cuda_choose_muon(ls_op_kind kind, const ls_kernel_args *args,
                               ls_cuda_launches *launches, ls_error *error);
 ls_status ls_cuda_choose_orthogonalise(ls_op_kind kind, const ls_kernel_args *args,
@@ -71,6 +77,14 @@ ls_status ls_cuda_choose_attention_bwd(ls_op_kind kind, const ls_kernel_args *ar
 ls_status ls_cuda_choose_cached_attention(ls_op_kind kind, const ls_kernel_args *args,
                                           ls_cuda_launches *launches, ls_error *error);
 ls_status ls_cuda_choose_dequantize(ls_op_kind kind, const ls_kernel_args *args,
+                                    ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_text_sums(ls_op_kind kind, const ls_kernel_args *args,
+                                   ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_unit_rows(ls_op_kind kind, const ls_kernel_args *args,
+                                   ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_text_match(ls_op_kind kind, const ls_kernel_args *args,
+                                    ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_text_total(ls_op_kind kind, const ls_kernel_args *args,
                                     ls_cuda_launches *launches, ls_error *error);
 ls_status ls_cuda_choose_pairs(ls_op_kind kind, const ls_kernel_args *args,
                                ls_cuda_launches *launches, ls_error *error);

@@ -45,6 +45,9 @@ typedef union ls_cuda_arguments {
   ls_cuda_cached cached;
   ls_cuda_codes codes;
   ls_cuda_muon muon;
+  ls_cuda_adafactor adafactor;
+  ls_cuda_texts texts;
+  ls_cuda_fp8 fp8;
   ls_cuda_muon_product muon_product;
   ls_cuda_expert_bias expert_bias;
 } ls_cuda_arguments;
