@@ -268,6 +268,24 @@ static void test_held_norms(void **state) {
   }
 }
 
+/* Matrices of which a rank has some columns, and texts of many tokens. */
+static void test_cut_lines_and_long_texts(void **state) {
+  (void)state;
+  int lines = 0, texts = 0;
+  while (lines < 6 || texts < 6) {
+    op_case c = {0};
+    make_adafactor(&c);
+    if (c.kind == LS_OP_ADAFACTOR_SUMS && c.in[0].start[2] > 0 && c.in[1].value > 0 && ++lines)
+      cuda_run_case(&c, &(variant){.dtype = LS_F32});
+    c = (op_case){0};
+    make_texts(&c);
+    if (c.kind != LS_OP_TEXT_SUMS || c.in[0].valid[0] < 64 || !++texts) continue;
+    c.in[1].range = 3;
+    c.out[0].start[0] = 0;
+    cuda_run_case(&c, &(variant){.dtype = LS_BF16, .accumulate = texts % 2});
+  }
+}
+
 /* Products are the library's. All other ops have kernels of their own. */
 static void test_ops_without_kernels(void **state) {
   (void)state;
@@ -382,10 +400,13 @@ int main(void) {
   const char *given = getenv("LS_TEST_SEED");
   random_state = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
   print_message("seed %llu (LS_TEST_SEED)\n", (unsigned long long)random_state);
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_every_op),        cmocka_unit_test(test_wide_norms),
-      cmocka_unit_test(test_held_norms),      cmocka_unit_test(test_ops_without_kernels),
-      cmocka_unit_test(test_what_is_refused), cmocka_unit_test(test_sums_of_ranks),
-      cmocka_unit_test(test_modules)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_op),
+                                     cmocka_unit_test(test_wide_norms),
+                                     cmocka_unit_test(test_held_norms),
+                                     cmocka_unit_test(test_cut_lines_and_long_texts),
+                                     cmocka_unit_test(test_ops_without_kernels),
+                                     cmocka_unit_test(test_what_is_refused),
+                                     cmocka_unit_test(test_sums_of_ranks),
+                                     cmocka_unit_test(test_modules)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
