@@ -629,7 +629,7 @@ enum { NEVER, AT_TIMES };
   X("change settings", change_settings, AT_TIMES)           \
   X("change a collective", change_collective, NEVER)        \
   X("change an op", change_op, AT_TIMES)                    \
-  X("change rows", change_rows, NEVER)
+  X("change rows", change_rows, AT_TIMES)
 
 const char *const ls_mutation_names[] = {
 #define NAME_OF(name, function, harmless) name,
