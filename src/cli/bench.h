@@ -11,7 +11,7 @@
 
 typedef struct ls_bench_flags {
   const char *model, *devices, *folder, *steps, *output;
-  bool json, kept, shapes;
+  bool json, kept, shapes, cpu;
 } ls_bench_flags;
 
 /* A progress line on stderr, begun by its first use: "12/40  WHAT  left 9s". */
@@ -29,6 +29,10 @@ void ls_bench_tell(void *context, int done, int count, const char *what);
  * nothing that can be believed is kept. */
 LS_CHECKED ls_status ls_bench_machine(ls_arena *arena, const ls_bench_flags *flags,
                                       ls_error *error);
+
+/* The same of its GPUs, which are there. LS_INPUT: the catalog has none like them, and they are to
+ * be written to a file. */
+LS_CHECKED ls_status ls_bench_gpus(ls_arena *arena, const ls_bench_flags *flags, ls_error *error);
 
 /* Runs some steps of a model and prints where their time went. Collective: all processes. */
 LS_CHECKED ls_status ls_bench_model(ls_arena *arena, const ls_bench_flags *flags,

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "device/gpus.h"
 #include "session/calibrate.h"
 
 static const char help[] =
@@ -14,7 +15,9 @@ static const char help[] =
     "The first form measures this machine with the kernels and collectives that training uses:\n"
     "matrix products by type and shape, memory, collectives between devices of one process, the\n"
     "drive that a folder is on, and what every op takes in steps of small models, which is what\n"
-    "simulate and plan know of it. It takes about a minute. What was measured is kept for\n"
+    "simulate and plan know of it. It takes about a minute. Where there are GPUs, as train takes\n"
+    "them, it measures these: products, memory, links; simulate and plan without --on, or with\n"
+    "--on here, are of them then. What was measured is kept for\n"
     "this processor, count of cores, instruction set and version in\n"
     "~/.cache/lockstep (XDG_CACHE_HOME/lockstep), for 30 days, and read by `train` (the MFU), by\n"
     "`show --floor` and by the second form; it and `train` measure a product once more as they\n"
@@ -29,6 +32,7 @@ static const char help[] =
     "FILE.yaml\n"
     "                 says on any machine what it says here with --on here\n"
     "  --kept         print what is kept of this machine and measure nothing\n"
+    "  --cpu          the processor, also where there are GPUs\n"
     "  --model WHAT   a run file, or what its key `model` takes: gpt2-124m, a folder, config.json\n"
     "  --steps N      steps that are timed after two that are not (default: 5)\n"
     "  --shapes       a row for each shape of a matrix product\n"
@@ -110,6 +114,12 @@ static ls_status find_rates(ls_arena *arena, const ls_bench_flags *flags, const 
 ls_status ls_bench_machine(ls_arena *arena, const ls_bench_flags *flags, ls_error *error) {
   const ls_rates *rates;
   if (flags->output) LS_TRY(ls_command_check_file("-o", flags->output, error));
+  bool gpus = false;
+  if (!flags->cpu) {
+    const char *said = ls_gpus_choose(arena, LS_F32, &gpus);
+    if (said && !gpus) fprintf(stderr, "%s\n", said);
+  }
+  if (gpus) return ls_bench_gpus(arena, flags, error);
   LS_TRY(find_rates(arena, flags, &rates, error));
   if (flags->output) {
     const char *text = ls_rates_text(arena, rates);
@@ -127,10 +137,11 @@ ls_status ls_bench_machine(ls_arena *arena, const ls_bench_flags *flags, ls_erro
 
 /* Flags of one form beside the other would be passed over in silence. */
 static ls_status check_flags(const ls_bench_flags *flags, const ls_words *words, ls_error *error) {
-  if (flags->model && (flags->folder || flags->kept || flags->output))
+  if (flags->model && (flags->folder || flags->kept || flags->output || flags->cpu))
     return ls_fail(error, LS_INPUT, "%s beside --model: expected it without",
                    flags->folder ? "--folder"
                    : flags->kept ? "--kept"
+                   : flags->cpu  ? "--cpu"
                                  : "-o");
   if (flags->folder && flags->kept)
     return ls_fail(error, LS_INPUT, "--folder beside --kept, which measures nothing");
@@ -160,7 +171,8 @@ int ls_command_bench(int count, char **words) {
       {"--model", &asked.model, NULL},   {"-n", &asked.devices, NULL},
       {"--folder", &asked.folder, NULL}, {"--steps", &asked.steps, NULL},
       {"--json", NULL, &asked.json},     {"--shapes", NULL, &asked.shapes},
-      {"--kept", NULL, &asked.kept},     {"-o", &asked.output, NULL}};
+      {"--kept", NULL, &asked.kept},     {"-o", &asked.output, NULL},
+      {"--cpu", NULL, &asked.cpu}};
   return ls_command_run(
       &(ls_command){"bench", help, true, flags, sizeof flags / sizeof *flags, bench, &asked}, count,
       words);

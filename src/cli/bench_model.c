@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cli/bench.h"
+#include "cli/hardware.h"
 #include "cluster/machine.h"
 #include "session/fit.h"
 #include "session/repeat.h"
@@ -56,12 +57,12 @@ typedef struct answer {
 } answer;
 
 static answer answer_of(const ls_session *session, const ls_repeated *repeated,
-                        const ls_rates *rates) {
-  answer made = {.session = session,
-                 .repeated = repeated,
-                 .limits = {.bytes_per_s = ls_session_limits_of(session, rates).bytes_per_s,
-                            .measured_now = repeated->peak.measured_now > 0},
-                 .median = repeated->seconds[repeated->median]};
+                        double memory_per_s) {
+  answer made = {
+      .session = session,
+      .repeated = repeated,
+      .limits = {.bytes_per_s = memory_per_s, .measured_now = repeated->peak.measured_now > 0},
+      .median = repeated->seconds[repeated->median]};
   made.shortest = made.longest = made.median;
   for (int i = 0; i < repeated->count; i++) {
     if (repeated->seconds[i] < made.shortest) made.shortest = repeated->seconds[i];
@@ -78,12 +79,13 @@ static answer answer_of(const ls_session *session, const ls_repeated *repeated,
 
 static void print_answer(const answer *of, const ls_step_table *table) {
   const ls_session *session = of->session;
-  printf("%s: %.2f M parameters in %s on %d device%s (%s), %d thread%s each; %lld tokens a step\n",
-         session->run->model, (double)ls_model_parameters(&session->config) / 1e6,
-         ls_session_dtype(session), session->devices, session->devices == 1 ? "" : "s",
-         ls_layout_print(session->arena, &session->layout), session->device.facts.threads,
-         session->device.facts.threads == 1 ? "" : "s",
-         (long long)(session->batch * session->sequence));
+  const int threads = session->device.facts.threads;
+  printf("%s: %.2f M parameters in %s on %d device%s (%s)", session->run->model,
+         (double)ls_model_parameters(&session->config) / 1e6, ls_session_dtype(session),
+         session->devices, session->devices == 1 ? "" : "s",
+         ls_layout_print(session->arena, &session->layout));
+  if (threads) printf(", %d thread%s each", threads, threads == 1 ? "" : "s");
+  printf("; %lld tokens a step\n", (long long)(session->batch * session->sequence));
   printf("step %.2f ms, the median of %d (%.2f to %.2f): %.4g tokens/s", 1e3 * of->median,
          of->repeated->count, 1e3 * of->shortest, 1e3 * of->longest, of->tokens_per_s);
   if (of->mfu > 0) printf(", MFU %.1f %%", 100 * of->mfu);
@@ -112,12 +114,31 @@ static void print_json(const answer *of, const ls_step_table *table) {
   json_decref(root);
 }
 
+/* Bytes a second of a rank's memory: of a GPU by the catalog and what is kept of it. */
+static ls_status memory_rate(ls_arena *arena, const ls_session *session, double *bytes_per_s,
+                             ls_error *error) {
+  ls_cluster *cluster;
+  ls_performance performance;
+  ls_error unknown;
+  const ls_rates *rates;
+  if (strcmp(session->device.kind, "cuda") != 0) {
+    LS_TRY(ls_bench_rates(arena, &rates, error));
+    *bytes_per_s = ls_session_limits_of(session, rates).bytes_per_s;
+    return LS_OK;
+  }
+  const bool known =
+      ls_hardware_gpus_here(arena, &cluster, &unknown) == LS_OK &&
+      ls_performance_of(&session->device.facts, cluster, &performance, &unknown) == LS_OK;
+  *bytes_per_s = known ? performance.bytes_per_s : session->device.facts.bytes_per_s;
+  return LS_OK;
+}
+
 /* Before the steps, on the process that will tell of them; others would wait for it in vain. */
-static ls_status find_rates(ls_arena *arena, ls_world *world, const ls_rates **rates,
-                            ls_error *error) {
+static ls_status find_memory_rate(ls_arena *arena, ls_world *world, const ls_session *session,
+                                  double *bytes_per_s, ls_error *error) {
   const int first = ls_world_first_here(world);
   if (first != 0) return LS_OK;
-  const ls_status status = ls_bench_rates(arena, rates, error);
+  const ls_status status = memory_rate(arena, session, bytes_per_s, error);
   if (status != LS_OK) ls_comm_abort(ls_world_comm(world, first), error->text);
   return status;
 }
@@ -129,8 +150,8 @@ static ls_status bench_in_world(ls_arena *arena, ls_run_file *run, int devices, 
   const int ranks_sharing_cores = ls_machine_is_bound() ? ls_world_count_here(world) : on_host;
   LS_TRY(ls_session_create(arena, run, devices, ranks_sharing_cores, &session, error));
   LS_TRY(ls_session_check_fit(session, on_host, ls_world_count_here(world), error));
-  const ls_rates *rates = NULL;
-  LS_TRY(find_rates(arena, world, &rates, error));
+  double memory_per_s = 0;
+  LS_TRY(find_memory_rate(arena, world, session, &memory_per_s, error));
   ls_bench_teller told = {.arena = arena};
   const ls_repeated *repeated;
   const ls_status status = ls_repeat_steps(
@@ -139,7 +160,7 @@ static ls_status bench_in_world(ls_arena *arena, ls_run_file *run, int devices, 
   if (status != LS_OK && told.progress) ls_progress_end(told.progress);
   LS_TRY(status);
   if (!repeated) return LS_OK;
-  const answer made = answer_of(session, repeated, rates);
+  const answer made = answer_of(session, repeated, memory_per_s);
   const ls_step_table *table =
       ls_step_table_measured(arena, session->stages[LS_SESSION_STEP],
                              repeated->recordings[repeated->median], &made.limits, flags->shapes);
@@ -157,6 +178,7 @@ ls_status ls_bench_model(ls_arena *arena, const ls_bench_flags *flags, const ls_
   LS_TRY(read_steps(flags->steps, &steps, error));
   LS_TRY(read_run(arena, flags->model, words, &run, error));
   LS_TRY(ls_command_devices(flags->devices, run, &devices, error));
+  if (ls_hardware_takes_gpus(arena, run)) run->device.taken = LS_RUN_DEVICE_CUDA;
   ls_world *world;
   LS_TRY(ls_command_world(devices, &world, error));
   const ls_status status = bench_in_world(arena, run, devices, steps, world, flags, error);

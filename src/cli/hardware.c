@@ -55,13 +55,24 @@ static ls_status find_measured(ls_arena *arena, const char *text, ls_device_fact
   return LS_OK;
 }
 
+static bool is_here(const char *text) {
+  return !text || strcmp(text, "here") == 0;
+}
+
+static ls_status check_count(const char *devices, const char *on, int count, ls_error *error) {
+  if (count && devices && strtol(devices, NULL, 10) > count)
+    return ls_fail(error, LS_INPUT, "-n %s beside --on %s: expected at most %d", devices, on,
+                   count);
+  return LS_OK;
+}
+
 static ls_status find(ls_arena *arena, const char *text, const ls_device_facts **facts,
                       const char **devices, ls_cluster **cluster, const ls_rates **rates,
                       ls_error *error) {
   *facts = NULL;
   *cluster = NULL;
   *rates = NULL;
-  if (!text || strcmp(text, "here") == 0) return LS_OK;
+  if (is_here(text)) return LS_OK;
   int count = 0;
   ls_device_facts *made = LS_NEW(arena, ls_device_facts);
   const ls_device_facts *cpu = find_cpu(text, &count);
@@ -71,9 +82,7 @@ static ls_status find(ls_arena *arena, const char *text, const ls_device_facts *
   else if (!*rates)
     LS_TRY(find_accelerator(arena, text, made, cluster, error));
   if (*cluster) count = (*cluster)->devices;
-  if (count && *devices && strtol(*devices, NULL, 10) > count)
-    return ls_fail(error, LS_INPUT, "-n %s beside --on %s: expected at most %d", *devices, text,
-                   count);
+  LS_TRY(check_count(*devices, text, count, error));
   if (count && !*devices) *devices = ls_arena_printf(arena, "%d", count);
   *facts = made;
   return LS_OK;
@@ -86,9 +95,21 @@ ls_status ls_hardware_find(ls_arena *arena, const char *text, const ls_device_fa
   return find(arena, text, facts, devices, &cluster, &rates, error);
 }
 
-ls_status ls_hardware_find_cluster(ls_arena *arena, const char *text, const ls_device_facts **facts,
-                                   const char **devices, ls_cluster **cluster,
-                                   const ls_rates **rates, ls_error *error) {
+static ls_status find_gpus(ls_arena *arena, const ls_device_facts **facts, const char *devices,
+                           ls_cluster **cluster, const ls_rates **rates, ls_error *error) {
+  ls_device_facts *made = LS_NEW(arena, ls_device_facts);
+  LS_TRY(ls_hardware_gpus_here(arena, cluster, error));
+  (void)ls_device_facts_of((*cluster)->accelerator, made); /* it has been opened */
+  *facts = made;
+  *rates = NULL;
+  return check_count(devices, "here", (*cluster)->devices, error);
+}
+
+ls_status ls_hardware_find_cluster(ls_arena *arena, const char *text, const ls_run_file *run,
+                                   const ls_device_facts **facts, const char **devices,
+                                   ls_cluster **cluster, const ls_rates **rates, ls_error *error) {
+  if (is_here(text) && ls_hardware_takes_gpus(arena, run))
+    return find_gpus(arena, facts, *devices, cluster, rates, error);
   LS_TRY(find(arena, text, facts, devices, cluster, rates, error));
   if (*facts && !*cluster && !*rates)
     return ls_fail(error, LS_INPUT,

@@ -20,12 +20,21 @@ LS_CHECKED ls_status ls_hardware_find(ls_arena *arena, const char *text,
                                       ls_error *error);
 
 /* The same with the cluster that they are in, NULL of CPUs, and with the rates of a machine that
- * was measured elsewhere; all NULL of this one, which is "here" or nothing said. LS_INPUT also of
+ * was measured elsewhere. This one is "here" or nothing said: its GPUs where the run takes them,
+ * else all are NULL. LS_INPUT also of
  * CPUs whose speed is not known. */
 LS_CHECKED ls_status ls_hardware_find_cluster(ls_arena *arena, const char *text,
-                                              const ls_device_facts **facts, const char **devices,
-                                              ls_cluster **cluster, const ls_rates **rates,
-                                              ls_error *error);
+                                              const ls_run_file *run, const ls_device_facts **facts,
+                                              const char **devices, ls_cluster **cluster,
+                                              const ls_rates **rates, ls_error *error);
+
+/* Whether the run takes this machine's GPUs: device.kind asks for them, or leaves it open and they
+ * can be used. */
+bool ls_hardware_takes_gpus(ls_arena *arena, const ls_run_file *run);
+
+/* The GPUs of this machine as a cluster of one host, with what lockstep bench has kept of them.
+ * LS_INPUT: there are none that could train, or the catalog has no accelerator like them. */
+LS_CHECKED ls_status ls_hardware_gpus_here(ls_arena *arena, ls_cluster **cluster, ls_error *error);
 
 /* What is kept of this machine. LS_INPUT: it was not measured, or without its ops. */
 LS_CHECKED ls_status ls_hardware_rates_here(ls_arena *arena, const ls_rates **rates,

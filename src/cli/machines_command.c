@@ -6,8 +6,10 @@
 
 #include "cli/bench.h"
 #include "cli/command.h"
+#include "cli/hardware.h"
 #include "cluster/cluster.h"
 #include "device/facts.h"
+#include "device/gpus.h"
 
 static const char help[] =
     "usage: lockstep machines [WORD] [--json]\n"
@@ -16,8 +18,9 @@ static const char help[] =
     "       lockstep machines here [--json]\n\n"
     "The accelerators and links that --on can name, with where each figure comes from. Without a\n"
     "word, all; with one, those whose id has it; a whole id, or a cluster, in full. here is this\n"
-    "machine, as lockstep bench measured it: its rates, how old they are, and what plan\n"
-    "--learn corrected.\n\n"
+    "machine, as lockstep bench measured it: its GPUs, where runs take these, else the "
+    "processor's\n"
+    "rates, how old they are, and what plan --learn corrected.\n\n"
     "  --json  for programs\n"
     "  --help  this text\n\n"
     "Rows of your own, and prices, go in ~/.config/lockstep/machines.yaml ($XDG_CONFIG_HOME). It\n"
@@ -171,6 +174,14 @@ static void print_cluster(const ls_catalog *catalog, const ls_cluster *c) {
   if (c->hour > 0)
     printf("  %-26s %.2f %s (%.4g for a device, %s)\n", "an hour of all", c->hour * c->devices,
            c->currency, c->hour, c->region);
+  const ls_reached *reached = &c->reached;
+  ls_arena *arena = c->arena;
+  print_line("reached, bf16, TFLOP/s", figure(arena, reached->bf16_flops, 1e12), NULL);
+  print_line("reached, fp16, TFLOP/s", figure(arena, reached->fp16_flops, 1e12), NULL);
+  print_line("reached, fp32, TFLOP/s", figure(arena, reached->fp32_flops, 1e12), NULL);
+  print_line("reached, memory, GB/s", figure(arena, reached->memory_bytes, 1e9), NULL);
+  print_line("reached, host, GB/s", figure(arena, reached->host_bytes, 1e9), NULL);
+  print_line("reached, peers, GB/s", figure(arena, reached->peer_bytes, 1e9), NULL);
   for (int i = 0; i < c->assumed.count; i++)
     print_line(i ? "" : "assumed", c->assumed.items[i], NULL);
   printf("\n");
@@ -259,8 +270,22 @@ static bool names_one(const ls_catalog *catalog, const char *word) {
   return digits && (word[digits] == 'x' || word[digits] == 'X');
 }
 
-/* This machine, whose rates are those that bench has kept. */
+/* The GPUs of this machine, which runs take. */
+static ls_status show_gpus(ls_arena *arena, ls_error *error) {
+  ls_cluster *cluster;
+  ls_catalog *catalog;
+  LS_TRY(ls_catalog_open(arena, &catalog, error));
+  LS_TRY(ls_hardware_gpus_here(arena, &cluster, error));
+  print_cluster(catalog, cluster);
+  print_accelerator(catalog, cluster->accelerator);
+  return LS_OK;
+}
+
+/* This machine, whose rates are those that bench has kept; --json: of its processor. */
 static ls_status show_here(ls_arena *arena, bool json, ls_error *error) {
+  bool gpus = false;
+  if (!json) (void)ls_gpus_choose(arena, LS_F32, &gpus);
+  if (gpus) return show_gpus(arena, error);
   const ls_rates_key key = ls_measure_key(arena);
   const char *why;
   const ls_rates *rates = ls_rates_read(arena, &key, &why);

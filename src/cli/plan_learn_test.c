@@ -163,20 +163,23 @@ static void a_file_says_elsewhere_what_is_said_here(void **state) {
   ls_cluster *cluster;
   ls_error error = {0};
   assert_int_equal(ls_file_write(path, text, strlen(text), &error), LS_OK);
-  if (ls_hardware_find_cluster(arena, path, &facts, &devices, &cluster, &rates, &error) != LS_OK)
+  if (ls_hardware_find_cluster(arena, path, here->run, &facts, &devices, &cluster, &rates,
+                               &error) != LS_OK)
     fail_msg("%s", error.text);
   assert_true(facts && rates && !cluster && !devices);
   const ls_session *there = open_session(facts);
   assert_true(simulate(there, rates)->seconds == simulate(here, NULL)->seconds);
-  assert_int_equal(
-      ls_hardware_find_cluster(arena, "here", &facts, &devices, &cluster, &rates, &error), LS_OK);
+  assert_int_equal(ls_hardware_find_cluster(arena, "here", here->run, &facts, &devices, &cluster,
+                                            &rates, &error),
+                   LS_OK);
   assert_true(!facts && !rates && !cluster);
   assert_int_equal(ls_hardware_threads(made, 1), ls_machine_cores());
 }
 
 static void files_that_cannot_be_are_refused(void **state) {
   (void)state;
-  ls_rates *made = made_rates(open_session(NULL));
+  const ls_session *here = open_session(NULL);
+  ls_rates *made = made_rates(here);
   made->key.instructions = "avx9000, avx9000";
   const char *path = in_folder("carried.yaml"), *devices = NULL;
   const char *text = ls_rates_text(arena, made);
@@ -186,7 +189,8 @@ static void files_that_cannot_be_are_refused(void **state) {
   ls_error error = {0};
   assert_int_equal(ls_file_write(path, text, strlen(text), &error), LS_OK);
   assert_int_equal(
-      ls_hardware_find_cluster(arena, path, &facts, &devices, &cluster, &rates, &error), LS_INPUT);
+      ls_hardware_find_cluster(arena, path, here->run, &facts, &devices, &cluster, &rates, &error),
+      LS_INPUT);
   const char *says = "carried.yaml:5: instructions: found the text \"avx9000, avx9000\"; expected";
   if (!strstr(error.text, says)) fail_msg("\"%s\" does not say \"%s\"", error.text, says);
 }

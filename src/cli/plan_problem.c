@@ -219,8 +219,8 @@ static ls_status take_machine(ls_arena *arena, const ls_plan_question *question,
   const char *said = devices ? NULL : question->devices;
   ls_cluster *cluster;
   made->text = on ? counted(arena, on, devices) : "this machine";
-  LS_TRY(ls_hardware_find_cluster(arena, on ? made->text : NULL, facts, &said, &cluster, rates,
-                                  error));
+  LS_TRY(ls_hardware_find_cluster(arena, on ? made->text : NULL, made->run, facts, &said, &cluster,
+                                  rates, error));
   made->cluster = cluster;
   LS_TRY(count_devices(question, made->run, said, *rates, made, error));
   if (devices) made->problem.devices = devices;

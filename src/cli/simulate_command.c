@@ -157,8 +157,8 @@ static ls_status simulate(ls_arena *arena, const ls_words *words, void *given, l
   const ls_device_facts *facts;
   ls_cluster *cluster;
   const ls_rates *rates;
-  LS_TRY(
-      ls_hardware_find_cluster(arena, asked->on, &facts, &asked->devices, &cluster, &rates, error));
+  LS_TRY(ls_hardware_find_cluster(arena, asked->on, run, &facts, &asked->devices, &cluster, &rates,
+                                  error));
   LS_TRY(ls_command_devices(asked->devices, run, &devices, error));
   if (cluster) LS_TRY(ls_cluster_resize(cluster, devices, error));
   if (rates && !run->device.threads) run->device.threads = ls_hardware_threads(rates, devices);

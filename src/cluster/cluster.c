@@ -16,6 +16,7 @@ typedef struct cluster_file {
   int64_t devices, per_host, nics, cores;
   double peer_bytes_per_s, oversubscription, host_memory, host_rate, read, write, hour;
   bool access;
+  ls_reached reached;
 } cluster_file;
 
 #define OF(key, kind, member, unit) LS_FIELD(cluster_file, key, kind, member, unit)
@@ -37,6 +38,12 @@ static const ls_field file_fields[] = {
     OF("price.hour", NUMBER, hour, 1),
     OF("price.region", TEXT, region, 1),
     OF("price.currency", TEXT, currency, 1),
+    OF("reached.bf16_tflops", NUMBER, reached.bf16_flops, 1e12),
+    OF("reached.fp16_tflops", NUMBER, reached.fp16_flops, 1e12),
+    OF("reached.fp32_tflops", NUMBER, reached.fp32_flops, 1e12),
+    OF("reached.memory_gb_per_s", NUMBER, reached.memory_bytes, 1e9),
+    OF("reached.host_gb_per_s", NUMBER, reached.host_bytes, 1e9),
+    OF("reached.peer_gb_per_s", NUMBER, reached.peer_bytes, 1e9),
 };
 
 static void assume(ls_cluster *cluster, const char *line) {
@@ -108,6 +115,8 @@ static void tell_assumed(ls_cluster *cluster) {
   if (!cluster->said.host_memory && of->host_memory_bytes > 0)
     assume(cluster, ls_arena_printf(arena, "%.0f GiB of memory a host",
                                     of->host_memory_bytes / 1073741824.0));
+  if (cluster->here && !(cluster->reached.bf16_flops > 0))
+    assume(cluster, "rates of its data sheet, as lockstep bench has not measured this machine");
   if (!cluster->said.price && cluster->hour > 0)
     assume(cluster, ls_arena_printf(arena, "%.2f %s an hour for a device (%s price)", cluster->hour,
                                     cluster->currency, cluster->region));
@@ -162,6 +171,7 @@ static ls_status take_said(ls_catalog *catalog, ls_cluster *cluster, const clust
   cluster->host_cores = (int)said->cores;
   cluster->drive_read_per_s = said->read;
   cluster->drive_write_per_s = said->write;
+  cluster->reached = said->reached;
   if (said->hour > 0)
     take_price(cluster, &(ls_price){.region = said->region ? said->region : "given",
                                     .hour = said->hour,
@@ -244,4 +254,43 @@ ls_status ls_cluster_read(ls_catalog *catalog, const char *text, ls_cluster **cl
   (*cluster)->said.price = said.hour > 0;
   tell_assumed(*cluster);
   return LS_OK;
+}
+
+static const char *key(const ls_cluster *cluster, const char *name, double value, double unit) {
+  return value > 0 ? ls_arena_printf(cluster->arena, ", %s: %.6g", name, value / unit) : "";
+}
+
+const char *ls_cluster_text(const ls_cluster *cluster, const char *head) {
+  ls_arena *arena = cluster->arena;
+  const ls_reached *reached = &cluster->reached;
+  const char *host = ls_arena_printf(
+      arena, "%s%s", key(cluster, "memory_gib", cluster->host_memory_bytes, 1 << 30),
+      key(cluster, "cores", cluster->host_cores, 1));
+  const char *rates =
+      ls_arena_printf(arena, "%s%s%s%s%s%s", key(cluster, "bf16_tflops", reached->bf16_flops, 1e12),
+                      key(cluster, "fp16_tflops", reached->fp16_flops, 1e12),
+                      key(cluster, "fp32_tflops", reached->fp32_flops, 1e12),
+                      key(cluster, "memory_gb_per_s", reached->memory_bytes, 1e9),
+                      key(cluster, "host_gb_per_s", reached->host_bytes, 1e9),
+                      key(cluster, "peer_gb_per_s", reached->peer_bytes, 1e9));
+  enum { COMMA = 2 };
+  return ls_arena_printf(
+      arena, "# %s\naccelerator: %s\ndevices: %d\nper_host: %d\n%s%s%s%s%s%s%s", head,
+      cluster->accelerator->id, cluster->devices, cluster->per_host,
+      cluster->devices > 1
+          ? ls_arena_printf(arena, "peer: {access: %s}\n", cluster->peer_access ? "true" : "false")
+          : "",
+      *host ? "host: {" : "", *host ? host + COMMA : "", *host ? "}\n" : "",
+      *rates ? "reached: {" : "", *rates ? rates + COMMA : "", *rates ? "}\n" : "");
+}
+
+bool ls_cluster_take_reached(ls_cluster *cluster, const char *text) {
+  cluster_file said = {0};
+  ls_yaml *root;
+  ls_error unread;
+  if (ls_yaml_parse(cluster->arena, "kept", text, strlen(text), &root, &unread) != LS_OK ||
+      ls_fields_read(root, file_fields, LS_FIELDS(file_fields), &said, &unread) != LS_OK)
+    return false;
+  cluster->reached = said.reached;
+  return true;
 }

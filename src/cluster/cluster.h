@@ -11,6 +11,12 @@
 
 #include "cluster/catalog.h"
 
+/* What devices were measured to reach at best, per second; 0: not measured. */
+typedef struct ls_reached {
+  double bf16_flops, fp16_flops, fp32_flops;   /* of products */
+  double memory_bytes, host_bytes, peer_bytes; /* host: to it, or from it if that is slower */
+} ls_reached;
+
 typedef struct ls_cluster {
   ls_arena *arena;  /* the catalog's */
   const char *name; /* as it was asked for */
@@ -29,8 +35,10 @@ typedef struct ls_cluster {
   double host_memory_bytes;
   int host_cores;                             /* 0: not known */
   double drive_read_per_s, drive_write_per_s; /* bytes; 0: not known */
+  ls_reached reached;                         /* goes before the accelerator's rates */
   double hour;                                /* of one device; 0: not known */
   const char *currency, *region;
+  bool here; /* the devices of this machine, which bench can measure */
   struct {
     bool per_host, network, host_memory, price;
   } said;                        /* by who asked; the catalog's convention otherwise */
@@ -49,6 +57,12 @@ LS_CHECKED ls_status ls_cluster_resize(ls_cluster *cluster, int devices, ls_erro
 LS_CHECKED ls_status ls_cluster_price_in(ls_catalog *catalog, ls_cluster *cluster,
                                          const char *region, ls_error *error);
 
+/* Its file, of which the first line is a comment, `head`. In the catalog's arena. */
+const char *ls_cluster_text(const ls_cluster *cluster, const char *head);
+
+/* Takes what such a text says under `reached`; false: it is none. */
+bool ls_cluster_take_reached(ls_cluster *cluster, const char *text);
+
 /* The keys of a cluster's file, for --help. */
 #define LS_CLUSTER_HELP                                                                       \
   "    accelerator: h100-sxm-80      # as `lockstep machines` lists them\n"                   \
@@ -58,6 +72,7 @@ LS_CHECKED ls_status ls_cluster_price_in(ls_catalog *catalog, ls_cluster *cluste
   "    network: {link: ib-ndr-8, nics: 8, oversubscription: 1}     # between hosts\n"         \
   "    host: {memory_gib: 2048, cores: 96, gb_per_s: 55}           # gb_per_s: to a device\n" \
   "    drive: {read_gb_per_s: 9, write_gb_per_s: 8}                # of a host\n"             \
-  "    price: {hour: 2.5, currency: USD, region: ours}             # of one device\n"
+  "    price: {hour: 2.5, currency: USD, region: ours}             # of one device\n"         \
+  "    reached: {bf16_tflops: 794, memory_gb_per_s: 3000}          # as bench -o writes it\n"
 
 #endif

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/file.h"
 #include "support/test_catalog.h"
 
 static ls_cluster *read_cluster(const char *text) {
@@ -52,6 +53,30 @@ static void test_words(void **state) {
   const ls_cluster *bridged = read_cluster("4xRTX3090");
   assert_int_equal(bridged->peer_devices, 2);
   assert_string_equal(bridged->beyond->id, "pcie4-x16-no-p2p");
+}
+
+/* What bench writes of a machine is read as it was. */
+static void test_text(void **state) {
+  (void)state;
+  ls_cluster *made = read_cluster("4xRTX4090"), *again = read_cluster("4xRTX4090");
+  made->host_cores = 16;
+  made->reached = (ls_reached){150e12, 151e12, 70e12, 0.9e12, 24e9, 21e9};
+  const char *text = ls_cluster_text(made, "made by hand");
+  static const char begins[] = "# made by hand\naccelerator: rtx4090\ndevices: 4\nper_host: 4\n";
+  assert_memory_equal(text, begins, sizeof begins - 1);
+  assert_true(ls_cluster_take_reached(again, text));
+  assert_memory_equal(&again->reached, &made->reached, sizeof made->reached);
+  assert_false(ls_cluster_take_reached(again, "reached: {bf16_flops: 3}\n"));
+  assert_false(ls_cluster_take_reached(again, "reached: {"));
+  const char *path = "cluster-text.yaml";
+  ls_error error = {0};
+  assert_int_equal(ls_file_write(path, text, strlen(text), &error), LS_OK);
+  const ls_cluster *file = read_cluster(path);
+  assert_int_equal(unlink(path), 0);
+  assert_string_equal(file->accelerator->id, "rtx4090");
+  assert_true(file->devices == 4 && file->per_host == 4 && file->host_cores == 16);
+  assert_false(file->peer_access);
+  assert_memory_equal(&file->reached, &made->reached, sizeof made->reached);
 }
 
 static void test_refused_words(void **state) {
@@ -124,6 +149,6 @@ static void test_files(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_words),
                                      cmocka_unit_test(test_refused_words),
-                                     cmocka_unit_test(test_files)};
+                                     cmocka_unit_test(test_files), cmocka_unit_test(test_text)};
   return cmocka_run_group_tests(tests, open_catalog, close_catalog);
 }

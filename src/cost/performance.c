@@ -70,11 +70,14 @@ static ls_status set_links(const ls_cluster *cluster, ls_performance *made, ls_e
   made->per_host = cluster->per_host;
   made->peer_devices = cluster->peer_devices ? cluster->peer_devices : cluster->per_host;
   made->peer_per_s = link_rate(cluster->peer, cluster->peer_bytes_per_s, LINK_REACHED);
+  if (cluster->reached.peer_bytes > 0) made->peer_per_s = cluster->reached.peer_bytes;
   made->beyond_per_s =
       cluster->beyond ? link_rate(cluster->beyond, 0, LINK_REACHED) : made->peer_per_s;
   made->peer_latency_s =
       cluster->peer && cluster->peer->latency_s > 0 ? cluster->peer->latency_s : 1e-6;
-  made->host_per_s = cluster->host_bytes_per_s * HOST_LINK_REACHED;
+  made->host_per_s = cluster->reached.host_bytes > 0
+                         ? cluster->reached.host_bytes
+                         : cluster->host_bytes_per_s * HOST_LINK_REACHED;
   made->one_port = same_port(cluster);
   /* Copy engines take no processor, but what they read and write of the device's memory. */
   made->interference[LS_LINK_TO_HOST] = made->interference[LS_LINK_FROM_HOST] =
@@ -94,6 +97,18 @@ static ls_status set_links(const ls_cluster *cluster, ls_performance *made, ls_e
                    "cluster's file",
                    cluster->accelerator->id);
   return LS_OK;
+}
+
+/* What was measured goes before what is said of such accelerators. */
+static void set_reached(const ls_reached *most, ls_performance *made) {
+  const double sheet = made->flops_per_s[LS_BF16];
+  if (most->bf16_flops > 0) {
+    made->flops_per_s[LS_BF16] = most->bf16_flops;
+    made->fp8_flops_per_s *= most->bf16_flops / sheet;
+  }
+  if (most->fp16_flops > 0) made->flops_per_s[LS_F16] = most->fp16_flops;
+  if (most->fp32_flops > 0) made->flops_per_s[LS_F32] = most->fp32_flops;
+  if (most->memory_bytes > 0) made->bytes_per_s = most->memory_bytes;
 }
 
 static double peer_interference(const ls_accelerator *of) {
@@ -131,6 +146,7 @@ ls_status ls_performance_of(const ls_device_facts *facts, const ls_cluster *clus
     return ls_fail(error, LS_INPUT,
                    "%s: the catalog lacks %s; give it in ~/.config/lockstep/machines.yaml", of->id,
                    half > 0 ? "memory.gb_per_s" : "tflops.bf16");
+  set_reached(&cluster->reached, made);
   return set_links(cluster, made, error);
 }
 

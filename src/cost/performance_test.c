@@ -94,6 +94,28 @@ static void bytes_take_their_time(void **state) {
   assert_true(fabs(seconds - 2 * 1073741824.0 / on.bytes_per_s) < 1e-9);
 }
 
+/* What was measured of a machine goes before its data sheet. */
+static void measured_rates_are_taken(void **state) {
+  (void)state;
+  ls_cluster *cluster;
+  ls_device_facts facts;
+  ls_performance sheet = performance_of("8xH100-SXM"), made;
+  assert_int_equal(ls_cluster_read(catalog, "8xH100-SXM", &cluster, NULL), LS_OK);
+  assert_true(ls_device_facts_of(cluster->accelerator, &facts));
+  cluster->reached = (ls_reached){700e12, 690e12, 50e12, 2.9e12, 54e9, 380e9};
+  assert_int_equal(ls_performance_of(&facts, cluster, &made, NULL), LS_OK);
+  assert_true(made.flops_per_s[LS_BF16] == 700e12 && made.flops_per_s[LS_F16] == 690e12);
+  assert_true(made.flops_per_s[LS_F32] == 50e12 && made.bytes_per_s == 2.9e12);
+  assert_true(made.host_per_s == 54e9 && made.peer_per_s == 380e9);
+  assert_true(made.network_per_s == sheet.network_per_s);
+  const double faster = 700e12 / sheet.flops_per_s[LS_BF16];
+  assert_true(fabs(made.fp8_flops_per_s / sheet.fp8_flops_per_s / faster - 1) < 1e-12);
+  cluster->reached = (ls_reached){.memory_bytes = 2.9e12};
+  assert_int_equal(ls_performance_of(&facts, cluster, &made, NULL), LS_OK);
+  assert_true(made.flops_per_s[LS_BF16] == sheet.flops_per_s[LS_BF16] &&
+              made.fp8_flops_per_s == sheet.fp8_flops_per_s && made.host_per_s == sheet.host_per_s);
+}
+
 static void groups_lie_on_hosts(void **state) {
   (void)state;
   const int sizes[LS_MESH_ROWS] = {2, 4, 4, 1, 2, 1};
@@ -198,6 +220,7 @@ static void rows_that_lack_something_are_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(products_have_tiles_and_waves),
                                      cmocka_unit_test(bytes_take_their_time),
+                                     cmocka_unit_test(measured_rates_are_taken),
                                      cmocka_unit_test(traits_of_other_kernels_cost_what_they_say),
                                      cmocka_unit_test(groups_lie_on_hosts),
                                      cmocka_unit_test(collectives_by_hand),

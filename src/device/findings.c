@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "device/cuda/cuda_device.h"
+#include "device/cuda/cuda_kept.h"
 #include "device/cuda/gpu_findings.h"
 #include "device/gpus.h"
 
@@ -30,6 +31,30 @@ void ls_device_findings(ls_findings *all, const char *root, const char *folder) 
                                        : ls_cuda_places_usual(all->arena);
   find_cpu(all);
   ls_cuda_findings(all, root, &places);
+}
+
+ls_status ls_gpus_here(ls_arena *arena, ls_gpus *gpus, ls_error *error) {
+  ls_device device;
+  LS_TRY(ls_device_open(&(ls_device_options){.kind = "cuda", .compute = LS_BF16}, &device, error));
+  LS_TRY(ls_cuda_device_try(error));
+  ls_cuda_device_tell(arena, gpus);
+  return LS_OK;
+}
+
+/* Of another version of ours rates may be others. */
+static const char *key_of(ls_arena *arena, const ls_gpus *gpus) {
+  return ls_arena_printf(arena, "lockstep bench %s, %s", LS_VERSION, gpus->stands_on);
+}
+
+const char *ls_gpus_kept(ls_arena *arena, const ls_gpus *gpus) {
+  char *data;
+  size_t bytes;
+  if (!ls_cuda_kept_read(arena, key_of(arena, gpus), &data, &bytes)) return NULL;
+  return ls_arena_printf(arena, "%.*s", (int)bytes, data);
+}
+
+void ls_gpus_keep(ls_arena *arena, const ls_gpus *gpus, const char *text) {
+  ls_cuda_kept_write(arena, key_of(arena, gpus), text, strlen(text));
 }
 
 const char *ls_gpus_choose(ls_arena *arena, ls_dtype compute, bool *taken) {

@@ -37,4 +37,26 @@ LS_CHECKED ls_status ls_measure_machine(ls_arena *arena, const ls_measure_option
 LS_CHECKED ls_status ls_measure_or_read(ls_arena *arena, const ls_measure_options *options,
                                         const ls_rates **rates, const char **why, ls_error *error);
 
+/* What a GPU can: a way of moving bytes, and its rate. */
+typedef struct ls_gpu_way {
+  const char *name; /* "copy", "from GPU 1" */
+  const char *what; /* how bytes are counted */
+  int64_t bytes;    /* of an array */
+  ls_rate rate;
+} ls_gpu_way;
+
+typedef struct ls_gpu_rates {
+  LS_LIST(ls_matmul_rate) products; /* threads 0 */
+  LS_LIST(ls_gpu_way) ways;
+  double memory, host,
+      peer; /* bytes a second: the best, the slower way, the slowest peer; 0: none */
+} ls_gpu_rates;
+
+/* Measures the first visible GPU with our kernels and cuBLASLt, its link to the host, and those to
+ * `count - 1` others of this process that it reaches. In the arena. Of the options: seconds and
+ * progress. Sizes grow as far as the GPU is quick. LS_INPUT: there is none, as ls_device_open says;
+ * LS_FAILED: it has no memory left, or a call failed. */
+LS_CHECKED ls_status ls_measure_gpus(ls_arena *arena, const ls_measure_options *options, int count,
+                                     ls_gpu_rates *made, ls_error *error);
+
 #endif

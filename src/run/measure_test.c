@@ -107,14 +107,29 @@ static void folders_that_are_not_there_are_refused(void **state) {
   assert_non_null(strstr(error.text, "missing: No such file or directory"));
 }
 
+/* Stand-ins are measured by tests/cuda_bench_command_test.sh. */
+static void gpus_that_are_not_there_are_refused(void **state) {
+  (void)state;
+  told heard = {0};
+  const ls_measure_options options = quick(&heard);
+  ls_gpu_rates made = {0};
+  ls_error error = {0};
+  const ls_status status = ls_measure_gpus(arena, &options, 1, &made, &error);
+  if (status == LS_OK) { /* there are some here */
+    assert_true(made.memory > 0 && made.host > 0 && made.products.count > 0);
+    return;
+  }
+  assert_true(*error.text && !strchr(error.text, '\n'));
+  assert_int_equal(heard.calls, 0);
+}
+
 int main(void) {
   keep_to_one_core();
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up_cache, tear_down)
   const struct CMUnitTest tests[] = {
-      CASE(everything_is_measured_once),
-      CASE(what_is_kept_is_not_measured_again),
-      CASE(what_is_damaged_is_measured_again),
-      CASE(folders_that_are_not_there_are_refused),
+      CASE(everything_is_measured_once),         CASE(what_is_kept_is_not_measured_again),
+      CASE(what_is_damaged_is_measured_again),   CASE(folders_that_are_not_there_are_refused),
+      CASE(gpus_that_are_not_there_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

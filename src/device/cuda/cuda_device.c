@@ -245,6 +245,31 @@ static double sheet_flops(const ls_accelerator *reported, ls_dtype compute) {
   return rate;
 }
 
+static ls_accelerator reported(const ls_cuda_gpu *gpu) {
+  return (ls_accelerator){.id = gpu->name,
+                          .name = gpu->name,
+                          .source = "its driver",
+                          .architecture = gpu->architecture,
+                          .memory_mib = gpu->memory_bytes >> 20,
+                          .processors = gpu->processors,
+                          .reported = true};
+}
+
+void ls_cuda_device_tell(ls_arena *arena, ls_gpus *gpus) {
+  const ls_cuda_gpu *gpu = &process.gpus[0].gpu;
+  const ls_cuda_library *of = process.libraries.of;
+  ls_error ignored; /* of NVML's alone is the driver's version */
+  (void)!ls_cuda_open(&process.libraries, LS_CUDA_NVML, &ignored);
+  *gpus =
+      (ls_gpus){.first = reported(gpu),
+                .count = process.count,
+                .peers = process.count > 1 && process.peers,
+                .stands_on = ls_arena_printf(arena, "%s, driver %s, cuBLASLt %s", gpu->name,
+                                             *of[LS_CUDA_NVML].version ? of[LS_CUDA_NVML].version
+                                                                       : of[LS_CUDA_DRIVER].version,
+                                             of[LS_CUDA_CUBLASLT].version)};
+}
+
 /* ---- the device ------------------------------------------------------------------------------ */
 
 ls_status ls_cuda_device_open(const ls_device_options *options, ls_device *device,
@@ -257,13 +282,7 @@ ls_status ls_cuda_device_open(const ls_device_options *options, ls_device *devic
   if (options->compute == LS_F64)
     return ls_fail(error, LS_INPUT, "dtype: GPUs compute in fp32, bf16 or fp16, not in fp64");
   const ls_cuda_gpu *gpu = &process.gpus[0].gpu;
-  const ls_accelerator as = {.id = gpu->name,
-                             .name = gpu->name,
-                             .source = "its driver",
-                             .architecture = gpu->architecture,
-                             .memory_mib = gpu->memory_bytes >> 20,
-                             .processors = gpu->processors,
-                             .reported = true};
+  const ls_accelerator as = reported(gpu);
   if (!ls_device_facts_of(&as, &device->facts))
     return ls_fail(error, LS_INPUT, "GPU 0 (%s): no recipe is known for sm_%d; take cpu", gpu->name,
                    gpu->architecture);

@@ -8,6 +8,7 @@
 #define LS_DEVICE_CUDA_CUDA_DEVICE_H
 
 #include "device/device.h"
+#include "device/gpus.h"
 
 /* Opens driver and libraries, and fills facts, memory and kernels of the first visible GPU.
  * LS_INPUT in one line with the remedy: no driver, a library missing or too old, no GPU, an older
@@ -19,5 +20,8 @@ LS_CHECKED ls_status ls_cuda_device_open(const ls_device_options *options, ls_de
 /* Whether a rank could train on the first visible GPU, after ls_cuda_device_open: as
  * ls_cuda_gpu_try. */
 LS_CHECKED ls_status ls_cuda_device_try(ls_error *error);
+
+/* ls_gpus_here, after ls_cuda_device_open. */
+void ls_cuda_device_tell(ls_arena *arena, ls_gpus *gpus);
 
 #endif

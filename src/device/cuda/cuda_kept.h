@@ -1,5 +1,5 @@
-/* What was found out on a GPU and is kept for later processes: cuDNN's plans, choices among
- * products. A file each in the user's cache, gpu-HASH.kept, named by its key: a line that says what
+/* What was found out on a GPU and is kept for later processes: cuDNN's plans, what lockstep bench
+ * measured. A file each in the user's cache, gpu-HASH.kept, named by its key: a line that says what
  * it is of and all that it depends on, the GPU and the library's version among it.
  *
  *   if (!ls_cuda_kept_read(arena, key, &data, &bytes)) {
