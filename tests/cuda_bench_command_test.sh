@@ -84,6 +84,9 @@ says "not measured yet"
 # shellcheck disable=SC2086
 on_gpu 2 simulate $step device.kind=cpu
 says "run \`lockstep bench\` first"
+run 0 train keys.yaml out=runs/learned train.steps=2 trace=true
+on_gpu 2 plan --learn runs/learned
+says "it takes this machine's GPUs, and what is learned is of the processor"
 settings=gpus=1
 on_gpu 0 bench
 says "1 GPU, h100-sxm-80"

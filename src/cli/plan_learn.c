@@ -9,15 +9,23 @@
 #include "sim/sim.h"
 #include "train/run_folder.h"
 
-/* The run's step on this machine as lockstep bench alone knows it, instruction by instruction. */
-static ls_status simulate(ls_arena *arena, const char *folder, const ls_rates *rates,
-                          const ls_timeline **timeline, ls_error *error) {
+/* What is learned is of the processor. */
+static ls_status read_run(ls_arena *arena, const char *folder, ls_run_file **run, ls_error *error) {
   const char *path;
-  ls_run_file *run;
+  LS_TRY(ls_run_folder_file(arena, folder, &path, error));
+  LS_TRY(ls_run_file_read(arena, path, NULL, 0, run, error));
+  if (!ls_hardware_takes_gpus(arena, *run)) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "--learn %s: it takes this machine's GPUs, and what is learned is of the "
+                 "processor; expected a run with device.kind: cpu",
+                 folder);
+}
+
+/* The run's step on this machine as lockstep bench alone knows it, instruction by instruction. */
+static ls_status simulate(ls_arena *arena, ls_run_file *run, const ls_rates *rates,
+                          const ls_timeline **timeline, ls_error *error) {
   int devices;
   ls_session *session;
-  LS_TRY(ls_run_folder_file(arena, folder, &path, error));
-  LS_TRY(ls_run_file_read(arena, path, NULL, 0, &run, error));
   LS_TRY(ls_command_devices(NULL, run, &devices, error));
   LS_TRY(ls_session_create(arena, run, devices, devices, &session, error));
   ls_rates *bare = LS_NEW(arena, ls_rates);
@@ -36,11 +44,13 @@ static ls_status simulate(ls_arena *arena, const char *folder, const ls_rates *r
 }
 
 ls_status ls_plan_learn(ls_arena *arena, const char *folder, ls_error *error) {
+  ls_run_file *run;
   const ls_rates *kept;
   const ls_timeline *timeline;
   ls_kind_comparison found;
+  LS_TRY(read_run(arena, folder, &run, error));
   LS_TRY(ls_hardware_rates_here(arena, &kept, error));
-  LS_TRY(simulate(arena, folder, kept, &timeline, error));
+  LS_TRY(simulate(arena, run, kept, &timeline, error));
   if (ls_compare_kinds(arena, timeline, folder, &found, error) != LS_OK)
     return ls_error_prefix(error, "--learn");
   ls_rates made = *kept;
