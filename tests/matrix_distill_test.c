@@ -259,6 +259,21 @@ static void the_proof_sees_faults_of_what_is_told(void **state) {
   ls_arena_destroy(&arena);
 }
 
+/* Stages that make no loss are told nothing. */
+static void the_last_stage_is_told(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  const ls_model_config config = config_of(arena, 0);
+  const ls_experiment experiment = told_of(&config, 0);
+  const ls_layout layout = ls_test_layout_of(&rows[13]);
+  const ls_test_step step = ls_test_compile(arena, &experiment, &layout);
+  for (int s = 0; s < layout.pp; s++) {
+    assert_int_equal(step.stages[s]->top_ids >= 0, s == layout.pp - 1);
+    assert_int_equal(step.stages[s]->top_below >= 0, s == layout.pp - 1);
+  }
+  ls_arena_destroy(&arena);
+}
+
 static void the_proof_sees_faults(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
@@ -356,6 +371,7 @@ int main(void) {
       cmocka_unit_test(both_models_have_the_same_kv_ranks),
       cmocka_unit_test(logits_are_made_in_slices),
       cmocka_unit_test(the_proof_sees_faults),
+      cmocka_unit_test(the_last_stage_is_told),
       cmocka_unit_test(the_proof_sees_faults_of_what_is_told),
       cmocka_unit_test(every_layout_equals_one_device),
       cmocka_unit_test(every_layout_is_told_the_same),

@@ -450,6 +450,23 @@ static int make_input(ls_lowering *lowering, ls_tensor_id id) {
   return lowering->value_of[value];
 }
 
+static bool is_read_here(const ls_lowering *lowering, int value) {
+  const ls_sharded *sharded = lowering->sharded;
+  for (int n = 0; n < sharded->nodes.count; n++) {
+    const ls_shard_node *node = &sharded->nodes.items[n];
+    if (ls_chunks_stage(lowering->chunks, node->segment) != lowering->stage) continue;
+    for (int i = 0; i < node->inputs; i++)
+      if (node->in[i] == value) return true;
+  }
+  return false;
+}
+
+/* One of many numbers a token, which only stages that read it are given. */
+static int make_large_input(ls_lowering *lowering, ls_tensor_id id) {
+  const bool there = id.index >= 0 && is_read_here(lowering, sharded_input(lowering, id));
+  return there ? make_input(lowering, id) : -1;
+}
+
 void ls_lower_units(ls_lowering *lowering) {
   ls_program *program = lowering->program;
   const ls_graph *graph = lowering->sharded->graph;
@@ -464,8 +481,8 @@ void ls_lower_units(ls_lowering *lowering) {
   program->remaining = make_input(lowering, graph->remaining);
   program->types = make_input(lowering, graph->types);
   program->weights = make_input(lowering, graph->weights);
-  program->top_ids = make_input(lowering, graph->top_ids);
-  program->top_below = make_input(lowering, graph->top_below);
+  program->top_ids = make_large_input(lowering, graph->top_ids);
+  program->top_below = make_large_input(lowering, graph->top_below);
   lowering->memory = LS_NEW_ARRAY(program->arena, ls_unit_memory, lowering->units->count);
   for (int u = 0; u < lowering->units->count; u++) place_unit(lowering, u);
   for (int u = 0; u < lowering->units->count; u++) place_gradients(lowering, u);
