@@ -34,6 +34,23 @@ says "teacher $teacher, as "
 says "256 likeliest ids of each token; 50% of the loss, at temperature 2"
 near online all 2e-6
 
+# So it is with chats, and with a mix of texts.
+cat >chat.jinja <<'END'
+{%- for m in messages %}{{ '{' if m.role == 'user' }}{{ m.content }}{{ '|' if m.role == 'user' else '}' }}{% endfor %}
+END
+seq 1 60 | sed 's/.*/{"messages": [{"role": "user", "content": "S&"}, {"role": "assistant", "content": "No &"}]}/' >chats.jsonl
+seq 1 400 | sed 's/^/And so on: /' >other.txt
+alike() { # NAME, keys of data
+  name=$1
+  shift
+  run 0 evaluate $teacher $data dtype=fp64 --logits $name.safetensors --top-k 256 "$@"
+  run 0 train $keys teacher=$teacher out=runs/online.$name "$@"
+  run 0 train $keys distill.logits=$name.safetensors out=runs/told.$name "$@"
+  near online.$name told.$name 2e-6
+}
+alike chats data.text=chats.jsonl data.template=chat.jinja
+alike mix 'data.text=[{path: text.txt, weight: 0.3}, {path: other.txt, weight: 0.7}]' data.seed=3
+
 # A few: whoever writes it, whoever reads it.
 run 0 evaluate $teacher $data dtype=fp64 --logits few.safetensors --top-k 5 --json
 says '"top_k": 5'
