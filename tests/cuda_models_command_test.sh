@@ -159,6 +159,13 @@ distill="model=small.json task=distill teacher=base-small/checkpoints/step-4"
 both 5e-6 $distill dtype=fp32 mesh.tp=2
 both 2e-2 $distill dtype=bf16 mesh.dp_shard=2 zero=3
 
+# What it has said, in a file.
+run 0 evaluate base-small/checkpoints/step-4 data.text=text.txt data.tokenizer=bytes data.seq_len=16 \
+  data.validation=0 --logits told.safetensors --top-k 9
+told="model=small.json task=distill distill.logits=told.safetensors"
+both 5e-6 $told dtype=fp32 mesh.tp=2
+both 2e-2 $told dtype=bf16 mesh.dp_shard=2 zero=3
+
 # Encoders: both directions, near and far, shares of sequences, no biases of norms.
 mkdir modernbert roberta
 cp "$tests/data/tokenizers/word-piece/tokenizer.json" modernbert/

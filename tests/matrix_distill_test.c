@@ -1,7 +1,7 @@
 /* A small model that a larger one teaches: under every strategy the training equals that of one
  * device, in fp64, whatever the teacher's family, width, depth and heads; the programs are proved;
- * and the proof sees a teacher that is taken for another. That the loss is PyTorch's is held in
- * distill_trace_test.c. */
+ * and the proof sees a teacher that is taken for another. So it is with one that has spoken before,
+ * in a file (data/top_logits.h). That the loss is PyTorch's is held in distill_trace_test.c. */
 #include <string.h>
 
 #include "check/check.h"
@@ -43,7 +43,7 @@ static ls_model_teacher teacher_of(ls_arena *arena, int shape) {
   ls_model_config *made = LS_NEW(arena, ls_model_config);
   *made = ls_test_shape_config(arena, &teachers[shape]);
   made->teacher = true;
-  return (ls_model_teacher){made, temperatures[shape], shares[shape]};
+  return (ls_model_teacher){made, 0, temperatures[shape], shares[shape]};
 }
 
 static const ls_layout rows[] = {
@@ -69,6 +69,7 @@ static const ls_layout rows[] = {
     {PIPE(2, "zbh2"), .cp = 2, .zero = 1, .microbatches = 2},
 };
 enum { ROWS = sizeof rows / sizeof *rows, RUN = 50, REFUSED = 3 * ROWS - RUN };
+enum { TOLD_RUN = 50, TOLD_REFUSED = 3 * ROWS - TOLD_RUN };
 
 static ls_experiment experiment_of(ls_arena *arena, const ls_model_config *config, int shape) {
   return (ls_experiment){.config = config,
@@ -93,6 +94,33 @@ static void every_layout_equals_one_device(void **state) {
     ls_arena_destroy(&arena);
   }
   LS_TEST_EXPECT(&tally, RUN, REFUSED);
+}
+
+/* The same of what a teacher has said of its likeliest ids: a few, all of the vocabulary, one. */
+static ls_experiment told_of(const ls_model_config *config, int shape) {
+  const int64_t tops[LS_TEST_SHAPES] = {5, config->vocabulary, 1};
+  return (ls_experiment){.config = config,
+                         .sequences = SEQUENCES,
+                         .sequence = SEQUENCE,
+                         .teacher = {NULL, tops[shape], temperatures[shape], shares[shape]},
+                         .learning_rate = 1e-2,
+                         .seed = 7,
+                         .saved = true,
+                         .steps = 3,
+                         .deadline_s = 60};
+}
+
+static void every_layout_is_told_the_same(void **state) {
+  (void)state;
+  ls_test_tally tally = {0};
+  for (int shape = 0; shape < LS_TEST_SHAPES; shape++) {
+    ls_arena *arena = ls_arena_create();
+    const ls_model_config config = config_of(arena, shape);
+    const ls_experiment experiment = told_of(&config, shape);
+    ls_test_equal_layouts(&tally, &experiment, rows, ROWS, ls_test_shapes[shape].name);
+    ls_arena_destroy(&arena);
+  }
+  LS_TEST_EXPECT(&tally, TOLD_RUN, TOLD_REFUSED);
 }
 
 /* Each alters a program of the step; false: there is nothing to alter. */
@@ -179,6 +207,73 @@ static const ls_test_fault faults[] = {
     {"another microbatch", teacher_of_another_microbatch, "microbatch", false},
 };
 
+static bool told_at_another_temperature(ls_program *program) {
+  ls_instruction *sums = ls_test_find(program, LS_OP_DISTILL_TOP_SUM, 0);
+  if (sums) sums->attributes.softmax_scale *= 2;
+  return sums;
+}
+
+static bool told_at_another_temperature_backward(ls_program *program) {
+  ls_instruction *back = ls_test_find(program, LS_OP_DISTILL_TOP_GRAD, 0);
+  if (back) back->attributes.softmax_scale *= 2;
+  return back;
+}
+
+static bool ids_of_another_microbatch(ls_program *program) {
+  return program->top_ids >= 0 && ls_test_of_first_microbatch(program, program->top_ids);
+}
+
+static bool logits_of_another_microbatch(ls_program *program) {
+  return program->top_below >= 0 && ls_test_of_first_microbatch(program, program->top_below);
+}
+
+/* Its operands are as the teacher's logits would be, whose op this is. */
+static bool told_as_logits(ls_program *program) {
+  ls_instruction *sums = ls_test_find(program, LS_OP_DISTILL_TOP_SUM, 0);
+  if (sums) sums->kind = LS_OP_DISTILL_SUM;
+  return sums;
+}
+
+static bool told_of_the_labels(ls_program *program) {
+  ls_instruction *back = ls_test_find(program, LS_OP_DISTILL_TOP_GRAD, 0);
+  if (back) back->in[5] = program->ids;
+  return back;
+}
+
+static const ls_test_fault told_faults[] = {
+    {"temperature", told_at_another_temperature, "softmax_scale", false},
+    {"temperature backward", told_at_another_temperature_backward, "settings", false},
+    {"ids of another microbatch", ids_of_another_microbatch, "microbatch", false},
+    {"logits of another microbatch", logits_of_another_microbatch, "microbatch", false},
+    {"another op", told_as_logits, "distill", false},
+    {"ids for labels", told_of_the_labels, "uses ids", false},
+};
+
+static void the_proof_sees_faults_of_what_is_told(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  const ls_model_config config = config_of(arena, 0);
+  const ls_experiment experiment = told_of(&config, 0);
+  const ls_layout layout = ls_test_layout_of(&rows[13]);
+  ls_test_refute(&experiment, &layout, told_faults, sizeof told_faults / sizeof *told_faults);
+  ls_arena_destroy(&arena);
+}
+
+/* Stages that make no loss are told nothing. */
+static void the_last_stage_is_told(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  const ls_model_config config = config_of(arena, 0);
+  const ls_experiment experiment = told_of(&config, 0);
+  const ls_layout layout = ls_test_layout_of(&rows[13]);
+  const ls_test_step step = ls_test_compile(arena, &experiment, &layout);
+  for (int s = 0; s < layout.pp; s++) {
+    assert_int_equal(step.stages[s]->top_ids >= 0, s == layout.pp - 1);
+    assert_int_equal(step.stages[s]->top_below >= 0, s == layout.pp - 1);
+  }
+  ls_arena_destroy(&arena);
+}
+
 static void the_proof_sees_faults(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
@@ -226,7 +321,7 @@ static void both_models_have_the_same_kv_ranks(void **state) {
   ls_layout layout = ls_test_layout_of(&rows[8]);
   layout.tp = 8;
   ls_experiment experiment = experiment_of(arena, &config, 1);
-  experiment.teacher = (ls_model_teacher){&teacher, 2, 0.5};
+  experiment.teacher = (ls_model_teacher){&teacher, 0, 2, 0.5};
   ls_graph *graph;
   ls_program *stages[1];
   ls_error error = {0};
@@ -276,7 +371,10 @@ int main(void) {
       cmocka_unit_test(both_models_have_the_same_kv_ranks),
       cmocka_unit_test(logits_are_made_in_slices),
       cmocka_unit_test(the_proof_sees_faults),
+      cmocka_unit_test(the_last_stage_is_told),
+      cmocka_unit_test(the_proof_sees_faults_of_what_is_told),
       cmocka_unit_test(every_layout_equals_one_device),
+      cmocka_unit_test(every_layout_is_told_the_same),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

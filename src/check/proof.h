@@ -62,6 +62,8 @@ typedef enum ls_input {
   LS_INPUT_REMAINING,
   LS_INPUT_TYPES,
   LS_INPUT_WEIGHTS,
+  LS_INPUT_TOP_IDS,
+  LS_INPUT_TOP_BELOW,
   LS_INPUT_COUNT
 } ls_input;
 

@@ -2,6 +2,7 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include "store/adapters.h"
 #include "train/evaluate_documents.h"
 #include "train/run_folder.h"
+#include "train/top_logits_make.h"
 #include "watch/progress.h"
 
 static const char help[] =
@@ -37,20 +39,30 @@ static const char help[] =
     "  --per-document  loss, perplexity and tokens of each document, each read alone; of a longer\n"
     "              one pieces of data.seq_len. With --json an object a line: document (from 1),\n"
     "              loss, perplexity, tokens; and the last line of all\n"
+    "  --logits FILE  what the model says of each token, for runs that learn of it\n"
+    "              (task=distill distill.logits=FILE): the ids that it finds likeliest, with "
+    "their\n"
+    "              log-probabilities, of all sequences that such a run has, validation's too; the\n"
+    "              keys of data are to be that run's\n"
+    "  --top-k K   with it: so many ids of each token (64)\n"
     "  --trust     do not look at the checkpoint's checksums\n"
     "  --help      this text\n\n"
     "Memory is that of the weights in dtype and of one micro-batch: no gradient, no optimizer.\n"
+    "With --logits those of a micro-batch are there whole: train.micro_batch=1 takes least.\n"
     "eval.batches=N reads no more than N batches of train.batch sequences.\n\n"
     "examples:\n"
     "  lockstep evaluate runs/quickstart\n"
     "  lockstep evaluate runs/quickstart data.text=book.txt data.seq_len=256\n"
     "  lockstep evaluate HuggingFaceTB/SmolLM2-135M data.text='test/*.jsonl' data.seq_len=2048 -n "
     "2\n"
+    "  lockstep evaluate runs/large data.text='text/*.txt' --logits large.safetensors --top-k 64\n"
     "  lockstep evaluate runs/smol mesh.tp=2 -n 2 --json | jq .perplexity\n";
 
 typedef struct request {
   const char *devices;
   bool json, trust, documents;
+  const char *logits, *top; /* the file that they go to, and how many of each token */
+  int64_t top_k;
   bool whole; /* all of data.text; else what the run keeps for validation */
 } request;
 
@@ -95,6 +107,32 @@ static ls_status read_by_document(const ls_words *words, ls_run_file *run, ls_er
   return LS_OK;
 }
 
+/* What the model says, for others: what that asks of the keys. */
+static ls_status read_logits(const ls_words *words, request *asked, ls_run_file *run,
+                             ls_error *error) {
+  char *end = NULL;
+  if (asked->top && !asked->logits)
+    return ls_fail(error, LS_INPUT, "--top-k: found without --logits FILE; expected that too");
+  if (!asked->logits) return LS_OK;
+  LS_TRY(ls_command_check_file("--logits", asked->logits, error));
+  asked->top_k = asked->top ? strtoll(asked->top, &end, 10) : 64;
+  if ((end && (*end || end == asked->top)) || asked->top_k < 1 || asked->top_k > LS_TOP_LOGITS_MOST)
+    return ls_fail(error, LS_INPUT, "--top-k: found \"%s\"; expected a whole number from 1 to %d",
+                   asked->top, LS_TOP_LOGITS_MOST);
+  if (asked->documents)
+    return ls_fail(error, LS_INPUT, "--logits: found with --per-document; leave one of them out");
+  if (is_given(words, "eval.batches"))
+    return ls_fail(error, LS_INPUT,
+                   "eval.batches: found with --logits, which tells of every sequence: leave one of "
+                   "them out");
+  if (run->task == LS_RUN_DISTILL) run->task = LS_RUN_NEXT_TOKEN;
+  if (run->task == LS_RUN_NEXT_TOKEN) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: found a run that is not of the next token with --logits, which tells of "
+                 "these: give task=next_token, or leave the flag out",
+                 ls_run_file_where(run, "task"));
+}
+
 /* The keys of the run that is evaluated, and what evaluating makes of them. */
 static ls_status read_keys(ls_arena *arena, const ls_words *words, request *asked,
                            ls_run_file **run, ls_error *error) {
@@ -121,8 +159,9 @@ static ls_status read_keys(ls_arena *arena, const ls_words *words, request *aske
   if (!path && !is_given(words, "data.seq_len")) LS_TRY(cut_sequence(arena, folder, *run, error));
   (*run)->init = LS_RUN_INIT_WEIGHTS;
   if (asked->documents) LS_TRY(read_by_document(words, *run, error));
+  LS_TRY(read_logits(words, asked, *run, error));
   if (!is_given(words, "eval.batches")) (*run)->eval.batches = INT64_MAX;
-  asked->whole = !path || is_given(words, "data.text");
+  asked->whole = !asked->logits && (!path || is_given(words, "data.text"));
   return LS_OK;
 }
 
@@ -147,6 +186,7 @@ static ls_status open_text(evaluated *self, ls_error *error) {
                                       &self->dataset, error);
   LS_TRY(ls_dataset_open(self->arena, self->run, self->tokenizer, cache, NULL, NULL, &self->dataset,
                          error));
+  if (self->asked->logits) return LS_OK;
   if (self->dataset->evaluation.sequences > 0)
     return self->asked->documents
                ? ls_dataset_by_document(self->arena, self->run, self->dataset, error)
@@ -155,12 +195,29 @@ static ls_status open_text(evaluated *self, ls_error *error) {
                  ls_run_file_where(self->run, "data.validation"));
 }
 
+/* Of a model that says how likely each next token is. */
+static ls_status keep_logits(const evaluated *self, ls_error *error) {
+  const ls_model_config *config = &self->session->config;
+  if (config->classes || config->vectors || ls_model_is_encoder(config))
+    return ls_fail(error, LS_INPUT, "--logits: %s %s; expected a model that continues a text",
+                   config->source,
+                   config->classes   ? "has a head over classes"
+                   : config->vectors ? "makes embeddings"
+                                     : "is an encoder");
+  if (self->asked->top_k > config->vocabulary)
+    return ls_fail(error, LS_INPUT,
+                   "--top-k: found %lld; expected at most the vocabulary of %s, %lld",
+                   (long long)self->asked->top_k, config->source, (long long)config->vocabulary);
+  return ls_session_keep_logits(self->session, error);
+}
+
 static ls_status prepare(void *context, ls_error *error) {
   evaluated *self = context;
   const int on_host = ls_world_count_on_host(self->world), here = ls_world_count_here(self->world);
   LS_TRY(ls_session_create_evaluation(self->arena, self->run, self->devices,
                                       ls_machine_is_bound() ? here : on_host, &self->session,
                                       error));
+  if (self->asked->logits) LS_TRY(keep_logits(self, error));
   LS_TRY(ls_session_check_fit(self->session, on_host, here, error));
   LS_TRY(ls_session_open_tokenizer(self->session, &self->tokenizer, error));
   return open_text(self, error);
@@ -177,10 +234,13 @@ static void describe(evaluated *self) {
           (double)ls_model_parameters(&session->config) / 1e6, ls_session_dtype(session),
           session->devices, session->devices == 1 ? "" : "s",
           ls_layout_print(self->arena, &session->layout));
+  const ls_dataset *dataset = self->dataset;
+  const bool all = self->asked->logits;
   fprintf(stderr, "tokenizer %s, %d ids; %lld tokens, %lld sequences of %lld\n",
           self->tokenizer->name, (int)self->tokenizer->vocabulary,
-          (long long)self->dataset->evaluation_tokens,
-          (long long)self->dataset->evaluation.sequences, (long long)session->sequence);
+          (long long)(dataset->evaluation_tokens + (all ? dataset->training_tokens : 0)),
+          (long long)(dataset->evaluation.sequences + (all ? dataset->training.sequences : 0)),
+          (long long)session->sequence);
   self->progress =
       ls_progress_create(self->arena, stderr, isatty(STDERR_FILENO) != 0, 0, batches_of(self));
 }
@@ -330,11 +390,47 @@ static ls_status evaluate_each(evaluated *self, const ls_evaluating *told, ls_er
   return LS_OK;
 }
 
+static void print_logits(const evaluated *self, const ls_top_made *made, double seconds) {
+  const double perplexity = exp(made->loss), rate = (double)made->tokens / seconds;
+  const int64_t top = self->asked->top_k;
+  if (!self->asked->json) {
+    printf("loss %.4f, perplexity %.4f; %lld tokens, %.1f a second\n", made->loss, perplexity,
+           (long long)made->counted, rate);
+    printf(
+        "%s: the %lld likeliest of %lld ids for each token of %lld sequences of %lld; they have "
+        "%.2f%% of the probability\n",
+        self->asked->logits, (long long)top, (long long)self->session->config.vocabulary,
+        (long long)made->sequences, (long long)self->session->sequence, 100 * made->probability);
+    return;
+  }
+  json_t *root =
+      json_pack("{s:f, s:f, s:I, s:I, s:I, s:f, s:f, s:f}", "loss", made->loss, "perplexity",
+                perplexity, "tokens", (json_int_t)made->counted, "sequences",
+                (json_int_t)made->sequences, "top_k", (json_int_t)top, "probability",
+                made->probability, "seconds", seconds, "tokens_per_second", rate);
+  if (root) json_dumpf(root, stdout, 0);
+  putchar('\n');
+  json_decref(root);
+}
+
+/* All sequences, into the file. */
+static ls_status write_logits(evaluated *self, const ls_evaluating *told, ls_error *error) {
+  ls_top_made made = {0};
+  const ls_status status =
+      ls_top_logits_make(self->session, self->dataset, self->world, told, self->asked->logits,
+                         self->asked->top_k, &made, error);
+  if (self->progress) ls_progress_end(self->progress);
+  if (status == LS_OK && ls_world_first_here(self->world) == 0)
+    print_logits(self, &made, ls_now_s() - self->begin_s);
+  return status;
+}
+
 static ls_status evaluate_in_world(evaluated *self, ls_error *error) {
   const bool speaks = ls_world_first_here(self->world) == 0;
   if (speaks) describe(self);
   self->begin_s = ls_now_s();
   const ls_evaluating told = {tell_batch, self};
+  if (self->asked->logits) return write_logits(self, &told, error);
   const ls_status status = self->asked->documents
                                ? evaluate_each(self, &told, error)
                                : ls_evaluate_weights(self->session, self->dataset, self->world,
@@ -370,10 +466,10 @@ static ls_status evaluate(ls_arena *arena, const ls_words *words, void *flags, l
 
 int ls_command_evaluate(int count, char **words) {
   request asked = {0};
-  const ls_command_flag flags[] = {{"-n", &asked.devices, NULL},
-                                   {"--json", NULL, &asked.json},
-                                   {"--trust", NULL, &asked.trust},
-                                   {"--per-document", NULL, &asked.documents}};
+  const ls_command_flag flags[] = {
+      {"-n", &asked.devices, NULL},    {"--json", NULL, &asked.json},
+      {"--trust", NULL, &asked.trust}, {"--logits", &asked.logits, NULL},
+      {"--top-k", &asked.top, NULL},   {"--per-document", NULL, &asked.documents}};
   return ls_command_run(
       &(ls_command){"evaluate", help, true, flags, sizeof flags / sizeof *flags, evaluate, &asked},
       count, words);

@@ -235,7 +235,7 @@ static void note_validation(const printer *self, int64_t step, double loss, doub
                      (long long)step, loss, 100 * accuracy, end);
     return;
   }
-  if (self->dataset->pairs || self->session->teacher) {
+  if (self->dataset->pairs || ls_session_is_taught(self->session)) {
     ls_progress_note(self->progress, "step %lld: validation loss %.4f%s", (long long)step, loss,
                      end);
     return;

@@ -41,7 +41,7 @@ static ls_status open_run(const char *data, ls_dataset **dataset) {
 /* A row as text: ids, "_" for 0; under it classes, "." for none, and places. */
 static void row_text(const ls_order *order, int64_t step, char text[3][64]) {
   int32_t numbers[3][64];
-  const ls_batch batch = {numbers[0], numbers[1], numbers[2], NULL, NULL};
+  const ls_batch batch = {numbers[0], numbers[1], numbers[2], NULL, NULL, NULL, NULL};
   assert_int_equal(ls_batch_fill(order, step, 0, 1, &batch, &error), LS_OK);
   memset(text, 0, 3 * sizeof *text);
   for (int64_t t = 0; t < order->seq_len; t++) {
@@ -225,7 +225,7 @@ static void pairs_are_as_encoders_have_them(void **state) {
     ls_dataset *dataset;
     ls_ids ids = {0};
     int32_t row[4][32];
-    const ls_batch batch = {row[0], row[1], row[2], NULL, row[3]};
+    const ls_batch batch = {row[0], row[1], row[2], NULL, row[3], NULL, NULL};
     ls_run_file *run = run_of(ls_arena_printf(arena, "text: %s, seq_len: 32", path));
     run->classes = (ls_run_classes){
         .names = names, .count = 2, .first = true, .pair_ends = ends, .pair_types = ends == 1};

@@ -310,16 +310,55 @@ static ls_status fill_row(const ls_order *order, int64_t sample, const ls_batch 
   return LS_OK;
 }
 
+/* What the teacher has said of the row, whose sequences it has in the text's order. */
+static ls_status fill_told(const ls_order *order, int64_t sample, const ls_batch *row,
+                           ls_error *error) {
+  const ls_top_logits *told = order->told;
+  const int64_t count = order->seq_len * told->about.top;
+  const ls_sample at = ls_order_sample(order, sample);
+  int64_t number = order->told_first + at.sequence;
+  LS_ASSERT(row->positions && row->top_below);
+  for (int m = 0; m < at.part; m++) number += order->mix[m].sequences;
+  if (at.part >= 0)
+    return ls_top_logits_read(told, number, row->ids, row->positions, row->top_ids, row->top_below,
+                              error);
+  for (int64_t i = 0; i < count; i++) row->top_ids[i] = -1, row->top_below[i] = 0;
+  return LS_OK;
+}
+
 ls_status ls_batch_fill(const ls_order *order, int64_t step, int64_t first_row, int64_t rows,
                         const ls_batch *batch, ls_error *error) {
   LS_ASSERT(step >= 0 && first_row >= 0 && rows >= 0 && first_row <= order->batch - rows);
+  const int64_t top = order->told ? order->told->about.top : 0;
   for (int64_t r = 0; r < rows; r++) {
     const int64_t begin = r * order->seq_len;
-    const ls_batch row = {batch->ids + begin, batch->labels + begin,
+    const ls_batch row = {batch->ids + begin,
+                          batch->labels + begin,
                           batch->positions ? batch->positions + begin : NULL,
                           batch->reference ? batch->reference + begin : NULL,
-                          batch->types ? batch->types + begin : NULL};
-    LS_TRY(fill_row(order, step * order->batch + first_row + r, &row, error));
+                          batch->types ? batch->types + begin : NULL,
+                          top && batch->top_ids ? batch->top_ids + begin * top : NULL,
+                          top && batch->top_below ? batch->top_below + begin * top : NULL};
+    const int64_t sample = step * order->batch + first_row + r;
+    LS_TRY(fill_row(order, sample, &row, error));
+    if (row.top_ids) LS_TRY(fill_told(order, sample, &row, error));
+  }
+  return LS_OK;
+}
+
+ls_status ls_order_check_told(ls_arena *arena, const ls_order *order, ls_error *error) {
+  const int64_t length = order->seq_len, top = length * order->told->about.top;
+  ls_order plain = *order;
+  plain.shuffled = false;
+  int32_t *numbers = LS_NEW_ARRAY(arena, int32_t, 3 * length + top);
+  const ls_batch row = {.ids = numbers,
+                        .labels = numbers + length,
+                        .positions = numbers + 2 * length,
+                        .top_ids = numbers + 3 * length,
+                        .top_below = LS_NEW_ARRAY(arena, float, top)};
+  for (int end = 0; end < 2 && order->sequences > 0; end++) {
+    const int64_t sample = end ? order->sequences - 1 : 0;
+    LS_TRY(ls_batch_fill(&plain, sample / order->batch, sample % order->batch, 1, &row, error));
   }
   return LS_OK;
 }

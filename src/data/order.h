@@ -22,6 +22,7 @@
 #include <stdbool.h>
 
 #include "data/packing.h"
+#include "data/top_logits.h"
 
 enum { LS_NO_LABEL = -1, LS_MIX_PERIOD = 10000 };
 
@@ -75,7 +76,9 @@ typedef struct ls_order {
   const ls_text_form *texts; /* of pairs of texts; NULL: there are none */
   bool typed; /* of texts with a class: tokens behind a text's first `separator` are of type 1 */
   int32_t separator;
-  bool masked; /* positions begin anew and labels end with each document */
+  const ls_top_logits *told; /* what a teacher has said of the sequences; NULL: nothing */
+  int64_t told_first;        /* the file's number of this order's first one */
+  bool masked;               /* positions begin anew and labels end with each document */
   uint64_t seed;
 } ls_order;
 
@@ -91,6 +94,10 @@ typedef struct ls_batch {
   int32_t *positions; /* may be NULL */
   double *reference;  /* of pairs: a reference's log-probability of each label; may be NULL */
   int32_t *types;     /* of encoders: which of two sentences each is of; may be NULL */
+  /* [rows, T, k] of a teacher: the ids that it finds likeliest, those below 0 none, and how far
+   * below the likeliest one's logit each one's is; may be NULL */
+  int32_t *top_ids;
+  float *top_below;
 } ls_batch;
 
 /* Whole sequences in so many tokens. */
@@ -107,6 +114,10 @@ int64_t ls_order_batches(const ls_order *order);
 
 /* Passes over as many sequences as there are after so many steps. */
 double ls_order_epoch(const ls_order *order, int64_t steps);
+
+/* Of an order that a teacher tells of: whether its first and its last sequence are those of the
+ * file. LS_INPUT: they are not. */
+LS_CHECKED ls_status ls_order_check_told(ls_arena *arena, const ls_order *order, ls_error *error);
 
 /* Rows [first_row, first_row + rows) of a step's batch. An empty row has ids 0 and no labels
  * (LS_NO_LABEL), so that it counts for nothing. Errors: as ls_corpus_copy has. */

@@ -155,7 +155,7 @@ static void test_rope(void **state) {
 static void test_cross_entropy(void **state) {
   (void)state;
   run_made(make_cross_entropy, 18);
-  run_made(make_distillation, 12);
+  run_made(make_distillation, 24);
   run_made(make_several, 8);
 }
 

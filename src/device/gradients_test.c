@@ -179,14 +179,19 @@ static void make_several(subject *s) {
   *LS_APPEND(s->arena, &s->roots) = (ls_root){s->graph->loss, s->graph->loss_scale};
 }
 
-static void make_distillation(subject *s) {
+/* Of a teacher's logits, or of its likeliest ids. */
+static void make_distillation(subject *s, bool top) {
   const int64_t tokens = label_size(s, 'n'), vocabulary = label_size(s, 'v');
+  const double temperature = s->seed % 2 ? 1 : 2.5, share = s->seed % 3 ? 0.7 : 1;
   s->graph->labels = ls_graph_input(s->graph, "labels", tokens);
-  ls_graph_distillation(s->graph,
-                        ls_graph_embedding(s->graph, parameter(s, "logits", tokens, vocabulary),
-                                           ls_graph_input(s->graph, "rows", tokens), 0),
-                        ls_graph_state(s->graph, "teacher", tokens, vocabulary),
-                        s->seed % 2 ? 1 : 2.5, s->seed % 3 ? 0.7 : 1);
+  const ls_tensor_id logits =
+      ls_graph_embedding(s->graph, parameter(s, "logits", tokens, vocabulary),
+                         ls_graph_input(s->graph, "rows", tokens), 0);
+  if (top)
+    ls_graph_distillation_of_top(s->graph, logits, label_size(s, 'j'), temperature, share);
+  else
+    ls_graph_distillation(s->graph, logits, ls_graph_state(s->graph, "teacher", tokens, vocabulary),
+                          temperature, share);
   *LS_APPEND(s->arena, &s->roots) = (ls_root){s->graph->loss, s->graph->loss_scale};
 }
 
@@ -278,6 +283,10 @@ static double value_of(const subject *s, const ls_tensor *tensor, int t, int64_t
     return bits % 5 == 0 ? -1 : bits % 2 ? (double)i : (double)(-2 - i);
   if (tensor->role == LS_ROLE_INPUT && strcmp(tensor->name, "labels") == 0)
     return (double)(bits % (uint64_t)(label_size(s, 'v') + 1)) - 1;
+  if (tensor->role == LS_ROLE_INPUT && strcmp(tensor->name, "top_ids") == 0)
+    return (double)(i % tensor->dims[1] + 1); /* ascending */
+  if (tensor->role == LS_ROLE_INPUT && strcmp(tensor->name, "top_below") == 0)
+    return -(double)(bits % 64) / 16;
   if (tensor->role == LS_ROLE_INPUT && s->kind == LS_OP_EMBEDDING)
     return (double)(bits % (uint64_t)label_size(s, 'v'));
   const char *places = s->kind == LS_OP_SINK_ATTENTION ? "input 5" : "input 4";
@@ -393,7 +402,9 @@ static subject make_subject(ls_op_kind kind, uint64_t seed, int frozen) {
   else if (kind == LS_OP_BCE_SUM || kind == LS_OP_BCE_LOSS)
     make_several(&s);
   else if (kind == LS_OP_DISTILL_SUM || kind == LS_OP_DISTILL_LOSS)
-    make_distillation(&s);
+    make_distillation(&s, false);
+  else if (kind == LS_OP_DISTILL_TOP_SUM)
+    make_distillation(&s, true);
   else if (kind == LS_OP_XENT_SUM_EACH || kind == LS_OP_PAIR_LOSS)
     make_preferences(&s);
   else if (kind >= LS_OP_TEXT_SUMS && kind <= LS_OP_TEXT_FOUND)

@@ -196,6 +196,10 @@ static double routed_value(const kernel_case *test, int input, int64_t i, int64_
   return (double)(i * label_size(test->seed, 'x') / view->valid[0] / 2 * 2);
 }
 
+static bool is_of_top(ls_op_kind kind) {
+  return kind == LS_OP_DISTILL_TOP_SUM || kind == LS_OP_DISTILL_TOP_GRAD;
+}
+
 static bool is_routed(const kernel_case *test, int input) {
   return test->args.in[input].ndim == 2 || ls_op_row(test->kind)->product ||
          test->kind == LS_OP_ROUTE_BWD || test->kind == LS_OP_GROUPED_BIAS ||
@@ -214,6 +218,8 @@ static double input_value(const kernel_case *test, int input, int64_t i, int64_t
   const bool sinks = test->kind == LS_OP_SINK_ATTENTION && input == 5;
   const bool places = (forward && input == 4) || (back && input == 7) || sinks;
   if (places) return (double)(test->args.in[input].valid[0] - 1 - i);
+  if (index && is_of_top(test->kind) && input == 2) /* ascending, now and then none first */
+    return (double)((int64_t)(bits(test->seed, input, i, 0) % 2) - 1 + j * (vocabulary / 4 + 1));
   if (index && is_routed(test, input)) return routed_value(test, input, i, j);
   if (index) return (double)(bits(test->seed, input, i, j) % (uint64_t)(vocabulary + 2)) - 1;
   const double value = noise(test->seed, input, i, j);
@@ -230,6 +236,7 @@ static double input_value(const kernel_case *test, int input, int64_t i, int64_t
       (test->kind == LS_OP_XENT_GRAD_EACH && input == 2) ||
       (test->kind == LS_OP_DISTILL_LOSS && input == 1) ||
       (test->kind == LS_OP_DISTILL_GRAD && input == 4) ||
+      (test->kind == LS_OP_DISTILL_TOP_GRAD && input == 4) ||
       (test->kind == LS_OP_PAIR_LOSS && input == 1) ||
       (test->kind == LS_OP_ROUTER_LOSS_EACH && input == 2) ||
       (test->kind == LS_OP_ROUTER_LOSS_EACH_BWD && input == 2) ||
@@ -273,8 +280,9 @@ static void fill_input(const kernel_case *test, int input) {
                      test->kind == LS_OP_XENT_SUM_EACH || test->kind == LS_OP_XENT_GRAD ||
                      test->kind == LS_OP_XENT_GRAD_EACH || test->kind == LS_OP_BCE_SUM ||
                      test->kind == LS_OP_BCE_GRAD);
-  const bool distilled = (input == 0 || input == 2) &&
-                         (test->kind == LS_OP_DISTILL_SUM || test->kind == LS_OP_DISTILL_GRAD);
+  const bool distilled = ((input == 0 || input == 2) &&
+                          (test->kind == LS_OP_DISTILL_SUM || test->kind == LS_OP_DISTILL_GRAD)) ||
+                         (input == 0 && is_of_top(test->kind));
   for (int64_t i = 0; i < view->dims[0]; i++)
     for (int64_t j = 0; j < stored_columns(view); j++) {
       double value = input_value(test, input, i, j);

@@ -14,6 +14,7 @@ ls_graph *ls_graph_create(ls_arena *arena) {
   graph->op_labels = labels;
   graph->ids = graph->labels = graph->positions = graph->places = graph->draws = none;
   graph->reference = graph->answers = graph->remaining = graph->types = graph->weights = none;
+  graph->top_ids = graph->top_below = none;
   for (int r = 0; r < LS_MAX_OUTPUTS; r++) graph->rewards[r] = none;
   graph->loss_scale = graph->loss = graph->logits = none;
   return graph;
@@ -646,23 +647,39 @@ void ls_graph_binary_cross_entropy(ls_graph *graph, ls_tensor_id logits) {
   count_by(graph, LS_OP_COUNT_VALID, none, 0);
 }
 
-void ls_graph_distillation(ls_graph *graph, ls_tensor_id logits, ls_tensor_id teacher,
-                           double temperature, double share) {
-  const ls_attributes attributes = {.softmax_scale = 1 / temperature, .scale = share};
-  const ls_tensor_id labels = graph->labels;
-  ls_tensor_id max = first_output(graph, LS_OP_XENT_MAX, NULL, &logits, NULL);
-  ls_tensor_id its_max = first_output(graph, LS_OP_XENT_MAX, NULL, &teacher, NULL);
-  ls_tensor_id sums = first_output(graph, LS_OP_DISTILL_SUM, &attributes,
-                                   (ls_tensor_id[]){logits, max, teacher, its_max, labels},
-                                   (int64_t[]){0, LS_DISTILL_SUMS});
-  const int loss = ls_graph_node(graph, LS_OP_DISTILL_LOSS, &attributes,
-                                 (ls_tensor_id[]){max, sums, labels}, LS_MAX_OUTPUTS, NULL);
+/* The loss of sums that `kind` makes of logits, their max and what the teacher says. */
+static void distill(ls_graph *graph, ls_op_kind kind, const ls_attributes *attributes,
+                    const ls_tensor_id in[5]) {
+  ls_tensor_id sums = first_output(graph, kind, attributes, in, (int64_t[]){0, LS_DISTILL_SUMS});
+  const int loss =
+      ls_graph_node(graph, LS_OP_DISTILL_LOSS, attributes,
+                    (ls_tensor_id[]){in[1], sums, graph->labels}, LS_MAX_OUTPUTS, NULL);
   const ls_tensor_id *out = graph->nodes.items[loss].out;
-  graph->logits = logits;
+  graph->logits = in[0];
   graph->loss = out[0];
   graph->rewards[0] = out[1];
   graph->rewards[1] = out[2];
   count_by(graph, LS_OP_COUNT_VALID, none, 0);
+}
+
+void ls_graph_distillation(ls_graph *graph, ls_tensor_id logits, ls_tensor_id teacher,
+                           double temperature, double share) {
+  const ls_attributes attributes = {.softmax_scale = 1 / temperature, .scale = share};
+  ls_tensor_id max = first_output(graph, LS_OP_XENT_MAX, NULL, &logits, NULL);
+  ls_tensor_id its_max = first_output(graph, LS_OP_XENT_MAX, NULL, &teacher, NULL);
+  distill(graph, LS_OP_DISTILL_SUM, &attributes,
+          (ls_tensor_id[]){logits, max, teacher, its_max, graph->labels});
+}
+
+void ls_graph_distillation_of_top(ls_graph *graph, ls_tensor_id logits, int64_t top,
+                                  double temperature, double share) {
+  const ls_attributes attributes = {.softmax_scale = 1 / temperature, .scale = share};
+  const int64_t rows = ls_graph_tensor(graph, logits)->dims[0];
+  graph->top_ids = add_source(graph, "top_ids", LS_ROLE_INPUT, LS_INDEX, rows, top);
+  graph->top_below = add_source(graph, "top_below", LS_ROLE_INPUT, LS_ACCUMULATE, rows, top);
+  ls_tensor_id max = first_output(graph, LS_OP_XENT_MAX, NULL, &logits, NULL);
+  distill(graph, LS_OP_DISTILL_TOP_SUM, &attributes,
+          (ls_tensor_id[]){logits, max, graph->top_ids, graph->top_below, graph->labels});
 }
 
 static void prefer(ls_graph *graph, ls_tensor_id logits, const ls_attributes *attributes) {

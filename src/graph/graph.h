@@ -141,6 +141,9 @@ typedef struct ls_graph {
   ls_tensor_id remaining, types;
   ls_tensor_id reference; /* input [n], fp64, of pairs: log-probabilities of a reference's labels */
   ls_tensor_id weights;   /* input [n], fp64: how often a token's label counts; 0 without a label */
+  /* Inputs [n, k], of a teacher that is told by the k ids it finds likeliest: these, int32,
+   * ascending, those below 0 none; and how far below the likeliest one's logit each one's is. */
+  ls_tensor_id top_ids, top_below;
   ls_tensor_id loss_scale; /* cell: 1 / valid tokens of the step */
   ls_tensor_id loss;       /* cell: sum of the tokens' losses */
   ls_node
@@ -387,6 +390,11 @@ void ls_graph_tell_texts(ls_graph *graph, ls_tensor_id x, const ls_text_pairs *o
  * logits over the temperature, which is above 0. */
 void ls_graph_distillation(ls_graph *graph, ls_tensor_id logits, ls_tensor_id teacher,
                            double temperature, double share);
+
+/* The same against the `top` ids that a teacher finds likeliest, which are inputs: graph->top_ids
+ * and top_below. The teacher's distribution is that over these ids alone. */
+void ls_graph_distillation_of_top(ls_graph *graph, ls_tensor_id logits, int64_t top,
+                                  double temperature, double share);
 
 /* Whether elements of this precision are blocks of weights; and how many numbers each is. */
 bool ls_precision_is_blocks(ls_precision precision);

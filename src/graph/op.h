@@ -109,6 +109,7 @@ enum {
   X(BCE_SUM, "bce_sum")                           \
   X(BCE_LOSS, "bce_loss")                         \
   X(DISTILL_SUM, "distill_sum")                   \
+  X(DISTILL_TOP_SUM, "distill_top_sum")           \
   X(DISTILL_LOSS, "distill_loss")                 \
   X(PAIR_LOSS, "pair_loss")                       \
   X(PAIR_REWARDS, "pair_rewards")                 \
@@ -167,6 +168,7 @@ enum {
   X(XENT_LOSS_EACH_BWD, "xent_loss_each_bwd")     \
   X(BCE_GRAD, "bce_grad")                         \
   X(DISTILL_GRAD, "distill_grad")                 \
+  X(DISTILL_TOP_GRAD, "distill_top_grad")         \
   X(PAIR_LOSS_BWD, "pair_loss_bwd")               \
   X(TEXT_SUMS_BWD, "text_sums_bwd")               \
   X(UNIT_ROWS_BWD, "unit_rows_bwd")               \

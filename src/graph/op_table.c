@@ -33,8 +33,9 @@
  * g KV heads   r query heads per KV head   d one head's columns   l cache rows   e flat elements
  * f sums of a distilled token   u parts that cache rows are dealt to   i query heads, of all ranks
  * b sequences   t queries of one   s keys of one: bt and bs are n, where attention tells them apart
- * x experts   j experts that a token goes to   o routed rows: n x j, those of one expert after
- * those of another; each rank routes its own tokens, so there are as many whatever the routing.
+ * x experts   j experts that a token goes to, or ids that a teacher finds likeliest
+ * o routed rows: n x j, those of one expert after those of another; each rank routes its own
+ * tokens, so there are as many whatever the routing.
  * p slots of rows that are sent
  * Grouped products have them as n. Over axes that share out experts each rank routes the tokens of
  * all and has of the routed rows those of its experts, and zeros elsewhere; or, where rows are
@@ -456,27 +457,6 @@ static const ls_op rows[LS_OP_COUNT] = {
                              .precision = {LS_ACCUMULATE, LS_ACCUMULATE},
                              .gradients = {{LS_OP_XENT_GRAD_EACH, "01A2a", "0"}},
                              .indices = "2"},
-    /* Distillation (Hinton, Vinyals, Dean, 2015): with p and q the softmax of a teacher's logits
-     * and of a student's, both times softmax_scale = 1 / T, a token's loss is 1 - scale of its
-     * cross-entropy plus scale of T^2 KL(p || q). The sums behind it are columns of one tensor
-     * (LS_DISTILL_SUMS), and its parts differentiate together, as those of the cross-entropy do;
-     * the teacher's logits have no gradient.
-     * logits, max, teacher's logits, their max, labels -> sums */
-    [LS_OP_DISTILL_SUM] = {.labels = "n v, n, n v, n, n -> n f",
-                           .shardable = "nv",
-                           .precision = {LS_ACCUMULATE},
-                           .gradients = {{LS_OP_DISTILL_GRAD, "0123A4a", "0"}},
-                           .divides = 1u << LS_ATTRIBUTE_softmax_scale,
-                           .indices = "4"},
-    /* max, sums, labels -> over tokens with a label the sum of the loss; what is told with it: of
-     * the cross-entropy, and of KL(p || q) */
-    [LS_OP_DISTILL_LOSS] = {.labels = "n, n f, n -> 1, 1, 1",
-                            .duty = LS_DUTY_LOSS,
-                            .shardable = "n",
-                            .precision = {LS_DOUBLE, LS_DOUBLE, LS_DOUBLE},
-                            .passes = "1",
-                            .divides = 1u << LS_ATTRIBUTE_softmax_scale,
-                            .indices = "2"},
     /* Pairs of answers. A sequence holds documents, whose tokens the positions count from 0: the
      * first two are a pair, what was chosen and what was rejected, then the next two; a pair
      * without labels is none. Of a document counts the log-probability of its labels, beyond that
@@ -759,12 +739,6 @@ static const ls_op rows[LS_OP_COUNT] = {
                               .shardable = "nv",
                               .in_place = 1,
                               .indices = "3"},
-    /* logits, max, teacher's logits, their max, sums, labels, scale -> dlogits */
-    [LS_OP_DISTILL_GRAD] = {.labels = "n v, n, n v, n, n f, n, 1 -> n v",
-                            .shardable = "nv",
-                            .in_place = 1,
-                            .divides = 1u << LS_ATTRIBUTE_softmax_scale,
-                            .indices = "5"},
     /* documents' log-probabilities beyond the reference's, labels, positions, scale -> how often
      * the loss of each token counts: that of the chosen answer's by how far the pair is from being
      * told apart, the other's as often below 0 */
@@ -782,9 +756,9 @@ static const ls_op rows[LS_OP_COUNT] = {
 };
 
 const ls_op *ls_op_row(ls_op_kind kind) {
-  enum { PARTS = 5 };
-  static const ls_op *const parts[PARTS] = {ls_step_ops, ls_class_ops, ls_capacity_ops, ls_fp8_ops,
-                                            ls_text_ops};
+  enum { PARTS = 6 };
+  static const ls_op *const parts[PARTS] = {ls_step_ops, ls_class_ops,   ls_capacity_ops,
+                                            ls_fp8_ops,  ls_distill_ops, ls_text_ops};
   for (int p = 0; p < PARTS; p++)
     if (parts[p][kind].labels) return &parts[p][kind];
   return &rows[kind];

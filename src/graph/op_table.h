@@ -8,6 +8,7 @@
 extern const ls_op ls_step_ops[LS_OP_COUNT];
 extern const ls_op ls_capacity_ops[LS_OP_COUNT];
 extern const ls_op ls_class_ops[LS_OP_COUNT];
+extern const ls_op ls_distill_ops[LS_OP_COUNT];
 extern const ls_op ls_fp8_ops[LS_OP_COUNT];
 extern const ls_op ls_text_ops[LS_OP_COUNT];
 

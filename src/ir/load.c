@@ -619,14 +619,15 @@ static ls_status load_program(loader *l, json_t *root) {
   program->parameters = LS_NEW_ARRAY(l->arena, ls_program_parameter,
                                      json_array_size(json_object_get(root, "parameters")) + 1);
   LS_TRY(load_list(l, root, "parameters", load_parameter));
-  int inputs[10];
-  if (!read_ints(json_object_get(root, "inputs"), inputs, 10) ||
+  enum { INPUTS = 12 };
+  int inputs[INPUTS];
+  if (!read_ints(json_object_get(root, "inputs"), inputs, INPUTS) ||
       !read_ints(json_object_get(root, "cells"), program->cell, LS_CELL_COUNT))
     return damaged(l, "inputs", 0);
   if (json_unpack(root, "{s:i}", "replay_boundary", &program->replay_boundary) != 0 ||
       program->replay_boundary < -1 || program->replay_boundary > program->actions.count)
     return damaged(l, "replay_boundary", 0);
-  for (int i = 0; i < 10; i++)
+  for (int i = 0; i < INPUTS; i++)
     if (!is_value(l, inputs[i], true)) return damaged(l, "inputs", (size_t)i);
   for (int c = 0; c < LS_CELL_COUNT; c++)
     if (!is_value(l, program->cell[c], c >= LS_CELL_REWARD_CHOSEN))
@@ -641,7 +642,9 @@ static ls_status load_program(loader *l, json_t *root) {
   program->remaining = inputs[6];
   program->types = inputs[7];
   program->weights = inputs[8];
-  program->logits = inputs[9];
+  program->top_ids = inputs[9];
+  program->top_below = inputs[10];
+  program->logits = inputs[11];
   return LS_OK;
 }
 

@@ -208,8 +208,9 @@ typedef struct ls_program {
   int64_t pool_bytes[LS_POOL_COUNT];
   int ids, labels, positions, places, draws; /* values; -1: none */
   int remaining, types;                      /* likewise, of encoders */
-  int reference; /* likewise, of pairs: the reference's log-probabilities */
-  int weights;   /* likewise: how often a token's label counts */
+  int reference;          /* likewise, of pairs: the reference's log-probabilities */
+  int weights;            /* likewise: how often a token's label counts */
+  int top_ids, top_below; /* likewise, of a teacher that is told by its likeliest ids */
   /* Of the last stage; -1 where they are made in slices. Of pairs in their place: by token the
    * log-probability of its document beyond the reference's. */
   int logits;

@@ -434,17 +434,37 @@ static int make_input(ls_lowering *lowering, ls_tensor_id id) {
   const ls_tensor *tensor = ls_graph_tensor(sharded->graph, id);
   const int value = sharded_input(lowering, id);
   const ls_placement *placement = &sharded->values.items[value].placement;
-  const int64_t rows = ls_mesh_part(&sharded->mesh, 0, placement, 0, tensor->dims[0]).stored;
+  const int64_t columns = tensor->ndim > 1 ? tensor->dims[1] : 1;
+  const int64_t elements =
+      ls_mesh_part(&sharded->mesh, 0, placement, 0, tensor->dims[0]).stored * columns;
   const ls_dtype dtype = ls_layout_dtype(&sharded->layout, tensor->precision);
   const int storage = ls_lower_storage(lowering, tensor->name, LS_POOL_INPUT, LS_CATEGORY_INPUTS,
-                                       rows * (int64_t)ls_dtype_bytes(dtype));
-  lowering->value_of[value] = ls_lower_value(lowering, &(ls_value){.name = tensor->name,
-                                                                   .dtype = dtype,
-                                                                   .ndim = 1,
-                                                                   .global = {tensor->dims[0]},
-                                                                   .placement = *placement,
-                                                                   .storage = storage});
+                                       elements * (int64_t)ls_dtype_bytes(dtype));
+  lowering->value_of[value] = ls_lower_value(
+      lowering, &(ls_value){.name = tensor->name,
+                            .dtype = dtype,
+                            .ndim = tensor->ndim,
+                            .global = {tensor->dims[0], tensor->ndim > 1 ? tensor->dims[1] : 0},
+                            .placement = *placement,
+                            .storage = storage});
   return lowering->value_of[value];
+}
+
+static bool is_read_here(const ls_lowering *lowering, int value) {
+  const ls_sharded *sharded = lowering->sharded;
+  for (int n = 0; n < sharded->nodes.count; n++) {
+    const ls_shard_node *node = &sharded->nodes.items[n];
+    if (ls_chunks_stage(lowering->chunks, node->segment) != lowering->stage) continue;
+    for (int i = 0; i < node->inputs; i++)
+      if (node->in[i] == value) return true;
+  }
+  return false;
+}
+
+/* One of many numbers a token, which only stages that read it are given. */
+static int make_large_input(ls_lowering *lowering, ls_tensor_id id) {
+  const bool there = id.index >= 0 && is_read_here(lowering, sharded_input(lowering, id));
+  return there ? make_input(lowering, id) : -1;
 }
 
 void ls_lower_units(ls_lowering *lowering) {
@@ -461,6 +481,8 @@ void ls_lower_units(ls_lowering *lowering) {
   program->remaining = make_input(lowering, graph->remaining);
   program->types = make_input(lowering, graph->types);
   program->weights = make_input(lowering, graph->weights);
+  program->top_ids = make_large_input(lowering, graph->top_ids);
+  program->top_below = make_large_input(lowering, graph->top_below);
   lowering->memory = LS_NEW_ARRAY(program->arena, ls_unit_memory, lowering->units->count);
   for (int u = 0; u < lowering->units->count; u++) place_unit(lowering, u);
   for (int u = 0; u < lowering->units->count; u++) place_gradients(lowering, u);

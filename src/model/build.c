@@ -361,6 +361,9 @@ static void make_loss(ls_graph *graph, const ls_model_config *config,
   else if (taught.index >= 0)
     ls_graph_distillation(graph, logits, taught, options->teacher.temperature,
                           options->teacher.share);
+  else if (options->teacher.top > 0)
+    ls_graph_distillation_of_top(graph, logits, options->teacher.top, options->teacher.temperature,
+                                 options->teacher.share);
   else if (config->several)
     ls_graph_binary_cross_entropy(graph, logits);
   else if (options->weighted)

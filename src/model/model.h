@@ -293,9 +293,10 @@ typedef struct ls_model_pairs {
 } ls_model_pairs;
 
 /* A frozen model beside the one that is trained, with the same vocabulary, whose logits it learns:
- * ls_graph_distillation. */
+ * ls_graph_distillation. Or what one has said before, as an input: ls_graph_distillation_of_top. */
 typedef struct ls_model_teacher {
   const ls_model_config *config; /* NULL: there is none. Borrowed while the graph is built */
+  int64_t top;                   /* without it: the ids that each token is told of; 0: nothing is */
   double temperature, share;
 } ls_model_teacher;
 

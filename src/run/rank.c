@@ -150,17 +150,21 @@ static ls_status make_groups(ls_rank *rank, const ls_rank_options *options, ls_e
 }
 
 static ls_status create_staging(ls_rank *rank, ls_error *error) {
-  int64_t most = 0;
+  int64_t most = 0, told = 0;
   for (int p = 0; p < rank->program_count; p++) {
     const ls_program *program = rank->programs[p].program;
     const int64_t rows = ls_rank_shape(rank, p, program->ids).valid[0];
     const int64_t shared = ls_mesh_size(&program->mesh, ls_mesh_context(&program->mesh));
     const int64_t count = (6 + 5 * shared) * rows;
+    const int64_t top =
+        program->top_ids < 0 ? 0 : program->values.items[program->top_ids].global[1];
     if (count > most) most = count;
+    if ((16 + 8 * shared) * rows * top > told) told = (16 + 8 * shared) * rows * top;
   }
   rank->staging = calloc((size_t)most + 1, sizeof *rank->staging);
   rank->staging_reference = calloc((size_t)most + 1, sizeof *rank->staging_reference);
-  if (rank->staging && rank->staging_reference) return LS_OK;
+  rank->staging_top = calloc((size_t)told + 1, 1);
+  if (rank->staging && rank->staging_reference && rank->staging_top) return LS_OK;
   return ls_fail(error, LS_FAILED, "out of memory for %lld tokens and labels", (long long)most);
 }
 
@@ -220,6 +224,7 @@ void ls_rank_destroy(ls_rank **rank) {
   free((*rank)->records);
   free((*rank)->staging);
   free((*rank)->staging_reference);
+  free((*rank)->staging_top);
   ls_tiers_destroy(&(*rank)->tiers);
   if ((*rank)->carrier) (*rank)->engine->close(&(*rank)->carrier);
   free((*rank)->pairs);
@@ -595,6 +600,10 @@ int32_t *ls_rank_staging(const ls_rank *rank) {
 
 double *ls_rank_staging_reference(const ls_rank *rank) {
   return rank->staging_reference;
+}
+
+void *ls_rank_staging_top(const ls_rank *rank) {
+  return rank->staging_top;
 }
 
 ls_status ls_rank_poison(ls_rank *rank, int program, ls_error *error) {

@@ -109,6 +109,10 @@ int32_t *ls_rank_staging(const ls_rank *rank);
 /* Likewise a number for each token: a reference's of pairs of answers, or a label's weight. */
 double *ls_rank_staging_reference(const ls_rank *rank);
 
+/* Likewise of a teacher that is told by its likeliest ids: 16 bytes for each of a token's, and
+ * behind them 8 for each token of the sequences that the rank shares. */
+void *ls_rank_staging_top(const ls_rank *rank);
+
 /* Makes work regions and all cells but learning rate, step and scale NaN: what reads them before it
  * writes them is to be seen. */
 LS_CHECKED ls_status ls_rank_poison(ls_rank *rank, int program, ls_error *error);

@@ -66,6 +66,7 @@ struct ls_rank {
   bool set[LS_CELL_COUNT];     /* since the last run */
   int32_t *staging;
   double *staging_reference; /* of pairs, or weights */
+  void *staging_top;         /* of a teacher */
   int graphs_held;
   int64_t replays;
   ls_record *records; /* a ring */

@@ -53,22 +53,24 @@ int64_t ls_inputs_token(const ls_rank *rank, int program, int64_t row) {
   return begin + ls_token_order(row, from->sequence, ls_mesh_size(&from->mesh, context), own);
 }
 
-/* Of the sequences from token `begin` on that this rank shares, its tokens; behind them, which
- * tokens of the microbatch these are, and how many of their documents follow. */
-static ls_batch pick(const ls_rank *rank, int program, int32_t *staging, int64_t count,
-                     int64_t begin, const ls_batch *whole, const int32_t *remaining) {
-  const ls_batch batch = batch_at(staging, count);
-  int32_t *places = staging + 4 * count;
+/* Of the sequences from token `begin` on that this rank shares, its `count` tokens; behind them,
+ * which tokens of the microbatch these are, and how many of their documents follow. */
+static void pick(const ls_rank *rank, int program, int64_t count, int64_t begin,
+                 const ls_batch *whole, const int32_t *remaining, int64_t top, ls_batch *batch) {
+  int32_t *places = batch->ids + 4 * count;
   for (int64_t row = 0; row < count; row++) {
-    const int64_t token = ls_inputs_token(rank, program, row);
-    batch.ids[row] = whole->ids[token - begin];
-    batch.labels[row] = whole->labels[token - begin];
-    batch.positions[row] = whole->positions[token - begin];
-    batch.types[row] = whole->types[token - begin];
+    const int64_t token = ls_inputs_token(rank, program, row), at = token - begin;
+    batch->ids[row] = whole->ids[at];
+    batch->labels[row] = whole->labels[at];
+    batch->positions[row] = whole->positions[at];
+    batch->types[row] = whole->types[at];
     places[row] = (int32_t)token;
-    places[count + row] = remaining[token - begin];
+    places[count + row] = remaining[at];
+    for (int64_t j = 0; j < top; j++) {
+      batch->top_ids[row * top + j] = whole->top_ids[at * top + j];
+      batch->top_below[row * top + j] = whole->top_below[at * top + j];
+    }
   }
-  return batch;
 }
 
 /* One for each row: by the token's place in the step, whichever rank has it. */
@@ -98,6 +100,33 @@ static ls_status put_weights(const ls_inputs *inputs, ls_rank *rank, int program
   return ls_rank_put(rank, program, from->weights, slot, weights, count, error);
 }
 
+/* Ids that a token is told of; 0: there is no teacher's word. */
+static int64_t told_ids(const ls_program *program) {
+  return program->top_ids < 0 ? 0 : program->values.items[program->top_ids].global[1];
+}
+
+/* The host's memory for what a teacher says: of this rank's tokens in fp64, should that be asked;
+ * then ids and logits of these, and of the sequences that it shares. */
+static void set_told(const ls_rank *rank, int64_t numbers, ls_batch *batch, ls_batch *whole) {
+  double *wide = ls_rank_staging_top(rank);
+  if (numbers == 0) return;
+  batch->top_ids = (int32_t *)(wide + numbers);
+  batch->top_below = (float *)(batch->top_ids + numbers);
+  whole->top_ids = (int32_t *)(batch->top_below + numbers);
+}
+
+static ls_status put_told(ls_rank *rank, int program, int slot, const ls_batch *batch,
+                          int64_t numbers, ls_error *error) {
+  const ls_program *from = ls_rank_program(rank, program);
+  if (from->top_ids < 0) return LS_OK;
+  const ls_dtype dtype = from->values.items[from->top_below].dtype;
+  double *wide = ls_rank_staging_top(rank);
+  LS_TRY(ls_rank_put(rank, program, from->top_ids, slot, batch->top_ids, numbers, error));
+  if (dtype == LS_F64) ls_convert(wide, LS_F64, batch->top_below, LS_F32, numbers);
+  return ls_rank_put(rank, program, from->top_below, slot,
+                     dtype == LS_F64 ? (const void *)wide : batch->top_below, numbers, error);
+}
+
 ls_status ls_inputs_fill(const ls_inputs *inputs, ls_rank *rank, int program, int microbatch,
                          int64_t step, ls_error *error) {
   const ls_program *from = ls_rank_program(rank, program);
@@ -105,7 +134,9 @@ ls_status ls_inputs_fill(const ls_inputs *inputs, ls_rank *rank, int program, in
   const ls_view ids = ls_rank_shape(rank, program, from->ids);
   const int64_t count = ids.valid[0];
   int32_t *staging = ls_rank_staging(rank);
-  ls_batch batch = batch_at(staging, count);
+  const int64_t top = told_ids(from);
+  ls_batch batch = batch_at(staging, count), whole = {0};
+  set_told(rank, count * top, &batch, &whole);
   if (from->reference >= 0) {
     batch.reference = ls_rank_staging_reference(rank);
     memset(batch.reference, 0, sizeof *batch.reference * (size_t)count);
@@ -120,12 +151,15 @@ ls_status ls_inputs_fill(const ls_inputs *inputs, ls_rank *rank, int program, in
   } else {
     int64_t begin;
     const int64_t shared = shared_tokens(rank, program, &begin);
-    const ls_batch whole = batch_at(staging + 6 * count, shared);
+    int32_t *top_ids = whole.top_ids;
+    whole = batch_at(staging + 6 * count, shared);
+    whole.top_ids = top_ids;
+    whole.top_below = top_ids ? (float *)(top_ids + shared * top) : NULL;
     int32_t *remaining = staging + 6 * count + 4 * shared;
     LS_TRY(inputs->take(inputs->context, step, microbatch * from->tokens + begin, shared, &whole,
                         error));
     count_behind(whole.positions, shared, from->sequence, remaining);
-    batch = pick(rank, program, staging, count, begin, &whole, remaining);
+    pick(rank, program, count, begin, &whole, remaining, top, &batch);
   }
   if (from->places >= 0)
     LS_TRY(ls_rank_put(rank, program, from->places, slot, places, count, error));
@@ -140,5 +174,6 @@ ls_status ls_inputs_fill(const ls_inputs *inputs, ls_rank *rank, int program, in
   LS_TRY(put_weights(inputs, rank, program, slot, batch.labels, count, error));
   if (from->labels >= 0)
     LS_TRY(ls_rank_put(rank, program, from->labels, slot, batch.labels, count, error));
+  LS_TRY(put_told(rank, program, slot, &batch, count * top, error));
   return put_draws(inputs, rank, program, microbatch, slot, step, error);
 }

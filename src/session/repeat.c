@@ -31,6 +31,11 @@ static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t
       batch->labels[i] =
           ls_vectors_label_of_chance(&texts, of->session->sequence, 1, step, first + i);
     batch->positions[i] = (int32_t)((first + i) % of->session->sequence);
+    const int64_t top = batch->top_ids ? of->session->told->about.top : 0;
+    for (int64_t j = 0; j < top; j++) {
+      batch->top_ids[i * top + j] = (int32_t)(j * (config->vocabulary / top));
+      batch->top_below[i * top + j] = -(float)j / 8;
+    }
   }
   return LS_OK;
 }

@@ -33,6 +33,7 @@ typedef struct ls_session {
   ls_run_file *run;
   ls_model_config config;
   const ls_model_config *teacher; /* of the folder run->teacher; NULL: there is none */
+  const ls_top_logits *told;      /* or what one has said, of the file run->distill.logits */
   ls_layout layout;
   bool evaluates;          /* it has no step: both its programs are the evaluation */
   const char *weights;     /* Hugging Face weights to start from; NULL: from scratch */
@@ -51,6 +52,11 @@ typedef struct ls_session {
   int64_t *overhead;         /* [pp] and those that it has taken before */
   int *groups;               /* [pp] that a rank communicates in */
 } ls_session;
+
+/* Whether the loss has a teacher's share. */
+static inline bool ls_session_is_taught(const ls_session *session) {
+  return session->teacher || session->told;
+}
 
 /* The program that a step is made again by whose rows for experts found no slot; 0: there is none.
  */

@@ -232,6 +232,7 @@ static inline bool ls_run_task_prefers(ls_run_task task) {
 
 typedef struct ls_run_distill {
   double temperature, mix;
+  const char *logits; /* a file of what a teacher has said; "": none */
 } ls_run_distill;
 
 /* Of masked language modelling: shares of tokens that are asked for, and of these of those that are

@@ -270,6 +270,8 @@ const ls_run_key ls_run_keys[] = {
      .high = 1e6, .above_low = true, .help = "what logits of teacher and model are divided by"},
     {"distill.mix", LS_RUN_NUMBER, AT(distill.mix), .default_text = "0.5", .low = 0, .high = 1,
      .help = "the teacher's share of the loss: T^2 KL(teacher || model); the text has the rest"},
+    {"distill.logits", LS_RUN_TEXT, AT(distill.logits), .default_text = "", .path = LS_RUN_IS_PATH,
+     .help = "a file of lockstep evaluate --logits, in place of teacher: its likeliest ids"},
     {"mlm.probability", LS_RUN_NUMBER, AT(mlm.probability), .default_text = "0.15", .low = 0,
      .high = 1, .above_low = true, .help = "the part of tokens that an encoder is asked for"},
     {"mlm.mask_replace", LS_RUN_NUMBER, AT(mlm.mask_replace), .default_text = "0.8", .low = 0,

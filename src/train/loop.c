@@ -14,6 +14,7 @@
 #include "session/learning_rate.h"
 #include "session/rounds.h"
 #include "session/step.h"
+#include "session/teacher.h"
 #include "store/weights_folder.h"
 #include "train/advice.h"
 #include "train/best.h"
@@ -141,7 +142,7 @@ static ls_status report(trainer *self, double loss, double norm, double seconds,
       .reward_chosen = self->rewards[0],
       .reward_rejected = self->rewards[1],
       .preferred = self->rewards[2],
-      .taught = session->teacher != NULL,
+      .taught = ls_session_is_taught(session),
       .cross_entropy = self->rewards[0],
       .divergence = self->rewards[1],
       .expert_load = self->loads.fullest,
@@ -281,7 +282,9 @@ static ls_status take_folder(const trainer *self, ls_error *error) {
 /* Of the step whose loss is known, before an evaluation has other pairs. */
 static void note_rewards(trainer *self) {
   const double pairs = ls_rank_cell(self->rank, LS_CELL_VALID_TOKENS);
-  const int told = self->of->dataset->pairs ? REWARDS : self->of->session->teacher ? 2 : 0;
+  const int told = self->of->dataset->pairs                  ? REWARDS
+                   : ls_session_is_taught(self->of->session) ? 2
+                                                             : 0;
   for (int r = 0; r < told; r++)
     self->rewards[r] = ls_rank_cell(self->rank, (ls_cell)((int)LS_CELL_REWARD_CHOSEN + r)) / pairs;
 }
@@ -460,13 +463,15 @@ static ls_status check_corpus(const trainer *self, const char *folder,
 static ls_status check_base(const trainer *self, const char *folder,
                             const ls_checkpoint_state *state, ls_error *error) {
   const char *now = self->of->base;
+  const ls_session *session = self->of->session;
   if (!now || !*state->base || strcmp(state->base, now) == 0) return LS_OK;
-  return ls_fail(
-      error, LS_INPUT,
-      "%s: has other weights now than those that %s was trained beside: bring these "
-      "back, or give --fresh to start anew",
-      ls_run_file_where(self->of->session->run, self->of->session->teacher ? "teacher" : "model"),
-      folder);
+  return ls_fail(error, LS_INPUT,
+                 "%s: has other %s now than those that %s was trained beside: bring these "
+                 "back, or give --fresh to start anew",
+                 ls_run_file_where(session->run, session->told      ? "distill.logits"
+                                                 : session->teacher ? "teacher"
+                                                                    : "model"),
+                 session->told ? "logits" : "weights", folder);
 }
 
 static ls_status load_checkpoint(trainer *self, const char *folder, int64_t *bytes,
@@ -730,9 +735,11 @@ static ls_status glance_at_base(training *all, ls_error *error) {
                             prefers ? session->weights : NULL,
                             session->teacher ? session->run->teacher : NULL};
   ls_checksum sum = {0};
-  if (!session->config.lora_rank && !prefers && !session->teacher) return LS_OK;
+  if (!session->config.lora_rank && !prefers && !ls_session_is_taught(session)) return LS_OK;
   for (int f = 0; f < 3; f++)
     if (folders[f]) LS_TRY(ls_weights_folder_glance(all->arena, folders[f], &sum, error));
+  const uint64_t told = session->told ? ls_top_logits_glance(session->told) : 0;
+  ls_checksum_add(&sum, 0, &told, session->told ? sizeof told : 0);
   char text[LS_CHECKSUM_DIGITS + 1];
   ls_checksum_text(&sum, text);
   all->base = ls_arena_strdup(all->arena, text);
@@ -750,6 +757,7 @@ static ls_status open_folder(training *all, ls_error *error) {
 static ls_status prepare(void *context, ls_error *error) {
   training *all = context;
   all->run_text = text_of(all->arena, all->session->run);
+  LS_TRY(ls_teacher_tell(all->arena, all->session, &all->dataset, error));
   LS_TRY(ls_best_check(all->session->run, all->dataset->evaluation.sequences > 0, error));
   LS_TRY(prove(all, error));
   LS_TRY(glance_at_base(all, error));

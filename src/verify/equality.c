@@ -61,6 +61,20 @@ static ls_status write_parameters(ls_rank *rank, const job *work, ls_error *erro
   return LS_OK;
 }
 
+/* Of a teacher, some ids of the vocabulary, ascending, and now and then none in the first places.
+ */
+static void tell_of_chance(const ls_experiment *of, uint64_t place, int64_t i,
+                           const ls_batch *batch) {
+  const int64_t top = of->teacher.top, vocabulary = of->config->vocabulary;
+  for (int64_t j = 0; j < top; j++) {
+    const uint64_t bits = ls_random_bits(of->seed, 78, place * (uint64_t)top + (uint64_t)j);
+    const int64_t low = j * vocabulary / top, high = (j + 1) * vocabulary / top;
+    const bool none = j == 0 && top > 1 && bits % 3 == 0;
+    batch->top_ids[i * top + j] = none ? -1 : (int32_t)(low + (int64_t)(bits >> 20) % (high - low));
+    batch->top_below[i * top + j] = -2e-3f * (float)(bits >> 40 & 2047);
+  }
+}
+
 /* Token t of step s: an id, and a label that one time in eight is missing, of a classifier three in
  * four (a step's first never is: the mean over no tokens is no number). */
 static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t count,
@@ -89,6 +103,7 @@ static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t
       batch->labels[i] = ls_vectors_label_of_chance(&of->texts, of->sequence, of->seed, step, at);
       batch->positions[i] = (int32_t)(at % of->sequence % each);
     }
+    if (batch->top_ids) tell_of_chance(of, place, i, batch);
     if (batch->reference) batch->reference[i] = -1e-3 * (double)(bits >> 30 & 4095);
   }
   return LS_OK;

@@ -694,7 +694,7 @@ ls_status ls_verify_prepare(ls_arena *arena, const char *folder, const char *con
   if (trace->teacher.folder) {
     made->run->task = LS_RUN_DISTILL;
     made->run->teacher = trace->teacher.folder;
-    made->run->distill = (ls_run_distill){trace->teacher.temperature, trace->teacher.share};
+    made->run->distill = (ls_run_distill){trace->teacher.temperature, trace->teacher.share, ""};
   }
   if (trace->masked) {
     if (!trace->correct) made->run->task = LS_RUN_MLM;

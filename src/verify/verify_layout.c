@@ -174,6 +174,7 @@ static ls_experiment experiment_of(const ls_layout_verification *about) {
   const ls_shrunk *shrunk = about->shrunk;
   ls_model_teacher teacher = ls_session_training(about->session).teacher;
   if (teacher.config) teacher.config = &about->teacher;
+  if (teacher.top > shrunk->config.vocabulary) teacher.top = shrunk->config.vocabulary;
   return (ls_experiment){.config = &shrunk->config,
                          .sequences = shrunk->batch,
                          .sequence = shrunk->form.sequence,

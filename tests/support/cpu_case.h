@@ -40,6 +40,7 @@ typedef enum operand_kind {
   CELL,        /* a double */
   ROUTED,      /* int32: each number below the count of them once */
   EXPERTS,     /* int32 from 0 to `range` - 1, sorted, without every third */
+  ASCENDING,   /* int32 up to `range` - 1, of each row each once; a first one may be -1 */
   DOUBLES,     /* normal numbers, fp64 always */
   NF4_BLOCKS,  /* of quantised weights */
   INT8_BLOCKS,
@@ -145,6 +146,7 @@ static inline ls_dtype dtype_of(const operand *o, ls_dtype compute) {
     case COMPUTE: return compute;
     case ROUTED:
     case EXPERTS:
+    case ASCENDING:
     case INDEX: return LS_I32;
     case DOUBLES:
     case CELL: return LS_F64;
@@ -166,6 +168,11 @@ static inline void *bytes_of(size_t bytes) {
 static inline int32_t index_at(const operand *o, int64_t i) {
   const int64_t count = o->valid[0] * (o->ndim > 1 ? o->valid[1] : 1);
   if (o->kind == ROUTED) return (int32_t)(i % 2 ? count / 2 * 2 - i : i);
+  if (o->kind == ASCENDING) {
+    const int64_t j = i % o->valid[1], low = j * o->range / o->valid[1];
+    const int64_t next = (j + 1) * o->range / o->valid[1];
+    return (int32_t)(j == 0 && random_below(4) == 0 ? -1 : low + random_below(next - low));
+  }
   if (o->kind != EXPERTS) return (int32_t)(random_below(o->range + 1) - 1);
   const int64_t expert = i * o->range / count;
   return (int32_t)(expert % 3 == 1 ? expert - 1 : expert);

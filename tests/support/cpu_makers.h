@@ -500,19 +500,28 @@ static inline void make_texts(op_case *c) {
   c->out[0] = asking, c->out[1] = all;
 }
 
+/* Of a teacher's logits, or of its likeliest ids. */
 static inline void make_distillation(op_case *c) {
+  static const ls_op_kind kinds[] = {LS_OP_DISTILL_SUM, LS_OP_DISTILL_GRAD, LS_OP_DISTILL_TOP_SUM,
+                                     LS_OP_DISTILL_TOP_GRAD};
   const int64_t rows = any_rows(), columns = random_below(3) ? any_size() : 2500;
+  const int64_t top = 1 + random_below(columns + 30 < 70 ? columns + 30 : 70);
   operand logits = matrix_of(rows, columns, 1, random_below(4)), labels = vector_of(INDEX, rows);
   operand sums = matrix_of(rows, LS_DISTILL_SUMS, 1, 0);
   logits.start[1] = random_below(20);
   labels.range = columns + 30;
-  c->kind = random_below(2) ? LS_OP_DISTILL_SUM : LS_OP_DISTILL_GRAD;
+  c->kind = kinds[random_below(4)];
   c->attributes = (ls_attributes){.softmax_scale = random_below(2) ? 1 : 0.4,
                                   .scale = random_below(3) ? 0.3 : 1};
   c->in[0] = c->in[2] = logits;
   c->in[1] = c->in[3] = vector_of(SUMS, rows);
   c->inputs = 5, c->outputs = 1;
-  if (c->kind == LS_OP_DISTILL_SUM) {
+  if (c->kind == LS_OP_DISTILL_TOP_SUM || c->kind == LS_OP_DISTILL_TOP_GRAD) {
+    c->in[2] = c->in[3] = matrix_of(rows, top, 1, 0);
+    c->in[2].kind = ASCENDING, c->in[3].kind = SUMS;
+    c->in[2].range = columns + 30;
+  }
+  if (c->kind == LS_OP_DISTILL_SUM || c->kind == LS_OP_DISTILL_TOP_SUM) {
     c->in[4] = labels;
     sums.kind = SUMS;
     c->out[0] = sums;

@@ -234,19 +234,24 @@ static void distill_sums(const ls_kernel_args *args, int64_t row, double sums[LS
   }
 }
 
+/* Of a token, with its label's logit. */
+static void put_distill_sums(const ls_kernel_args *args, int64_t row,
+                             double sums[LS_DISTILL_SUMS]) {
+  const ls_view *logits = &args->in[0];
+  const int64_t column = label_column(logits, ((const int32_t *)args->in[4].data)[row]);
+  float buffer, *out = (float *)args->out[0].data + row * args->out[0].dims[1];
+  if (column >= 0) sums[LS_DISTILL_TARGET] = (double)*piece_load(logits, row, column, 1, &buffer);
+  for (int s = 0; s < LS_DISTILL_SUMS; s++)
+    out[s] = (float)sums[s] + (args->accumulate[0] ? out[s] : 0);
+}
+
 static void distill_sum_turns(const void *work, int part, int64_t begin, int64_t end) {
   (void)part;
   const ls_kernel_args *args = work;
-  const ls_view *logits = &args->in[0];
-  const int32_t *labels = args->in[4].data;
   for (int64_t row = begin; row < end; row++) {
-    const int64_t column = label_column(logits, labels[row]);
     double sums[LS_DISTILL_SUMS] = {0};
-    float buffer, *out = (float *)args->out[0].data + row * args->out[0].dims[1];
     distill_sums(args, row, sums);
-    if (column >= 0) sums[LS_DISTILL_TARGET] = (double)*piece_load(logits, row, column, 1, &buffer);
-    for (int s = 0; s < LS_DISTILL_SUMS; s++)
-      out[s] = (float)sums[s] + (args->accumulate[0] ? out[s] : 0);
+    put_distill_sums(args, row, sums);
   }
 }
 
@@ -284,9 +289,11 @@ static void distill_grad_row(const ls_kernel_args *args, int64_t row, int64_t la
   row_clear_tail(out, row, add);
 }
 
-static void distill_grad_turns(const void *work, int part, int64_t begin, int64_t end) {
-  (void)part;
-  const ls_kernel_args *args = work;
+typedef void grad_of_row(const ls_kernel_args *args, int64_t row, int64_t label, float hard,
+                         float soft);
+
+static void grad_distilled(const ls_kernel_args *args, int64_t begin, int64_t end,
+                           grad_of_row *grad) {
   const ls_view *out = &args->out[0];
   const int32_t *labels = args->in[5].data;
   const double scale = *(const double *)args->in[6].data, share = args->attributes->scale;
@@ -294,15 +301,124 @@ static void distill_grad_turns(const void *work, int part, int64_t begin, int64_
   const float soft = (float)(scale * share / args->attributes->softmax_scale);
   for (int64_t row = begin; row < end; row++) {
     if (labels[row] >= 0)
-      distill_grad_row(args, row, label_column(&args->in[0], labels[row]), hard, soft);
+      grad(args, row, label_column(&args->in[0], labels[row]), hard, soft);
     else if (!args->accumulate[0])
       memset(view_at(out, row, 0), 0, (size_t)out->dims[1] * ls_dtype_bytes(out->dtype));
   }
 }
 
+static void distill_grad_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  grad_distilled(work, begin, end, distill_grad_row);
+}
+
 static ls_status kernel_distill_grad(const ls_kernel_args *args, ls_error *error) {
   (void)error;
   return share_rows(args, distill_grad_turns);
+}
+
+/* Of a token what its teacher says of the ids it finds likeliest, which ascend, each once: from the
+ * first that is one of this rank's columns on. */
+typedef struct told {
+  const int32_t *ids;
+  const float *below;
+  int64_t at, count, start;
+} told;
+
+LS_INLINE told told_of(const ls_kernel_args *args, int64_t row) {
+  const ls_view *ids = &args->in[2], *below = &args->in[3], *logits = &args->in[0];
+  told made = {(const int32_t *)ids->data + row * ids->dims[1],
+               (const float *)below->data + row * below->dims[1], 0, ids->valid[1],
+               logits->start[1]};
+  const int64_t first = made.start > 0 ? made.start : 0;
+  while (made.at < made.count && made.ids[made.at] < first) made.at++;
+  return made;
+}
+
+/* Whether the next is one of the columns before `end`; its column. */
+LS_INLINE bool told_before(const told *self, int64_t end, int64_t *column) {
+  if (self->at == self->count) return false;
+  *column = self->ids[self->at] - self->start;
+  return *column < end;
+}
+
+static void distill_top_sums(const ls_kernel_args *args, int64_t row,
+                             double sums[LS_DISTILL_SUMS]) {
+  const ls_view *logits = &args->in[0];
+  const float max = ((const float *)args->in[1].data)[row];
+  const float inverse = (float)args->attributes->softmax_scale;
+  float buffer[LS_PIECE];
+  told teacher = told_of(args, row);
+  for (int64_t at = 0, column; at < logits->valid[1]; at += LS_PIECE) {
+    const int64_t count = least(LS_PIECE, logits->valid[1] - at);
+    const float *x = piece_load(logits, row, at, count, buffer);
+    float sum = 0, soft = 0;
+#pragma omp simd reduction(+ : sum, soft)
+    for (int64_t i = 0; i < count; i++) {
+      sum += exp_of(x[i] - max);
+      soft += exp_of(inverse * (x[i] - max));
+    }
+    sums[LS_DISTILL_EXP] += (double)sum;
+    sums[LS_DISTILL_SOFT] += (double)soft;
+    for (; told_before(&teacher, at + count, &column); teacher.at++) {
+      const float its_below = teacher.below[teacher.at], share = exp_of(inverse * its_below);
+      sums[LS_DISTILL_TEACHER] += (double)share;
+      sums[LS_DISTILL_APART] += (double)(share * (inverse * (its_below - (x[column - at] - max))));
+    }
+  }
+}
+
+static void distill_top_sum_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  for (int64_t row = begin; row < end; row++) {
+    double sums[LS_DISTILL_SUMS] = {0};
+    distill_top_sums(args, row, sums);
+    put_distill_sums(args, row, sums);
+  }
+}
+
+static ls_status kernel_distill_top_sum(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return share_rows(args, distill_top_sum_turns);
+}
+
+static void distill_top_grad_row(const ls_kernel_args *args, int64_t row, int64_t label, float hard,
+                                 float soft) {
+  float in_buffer[LS_PIECE], out_buffer[LS_PIECE];
+  const ls_view *logits = &args->in[0], *out = &args->out[0];
+  const float max = ((const float *)args->in[1].data)[row];
+  const float *sums = (const float *)args->in[4].data + row * args->in[4].dims[1];
+  const float inverse = (float)args->attributes->softmax_scale;
+  const float of_hard = hard / sums[LS_DISTILL_EXP], of_soft = soft / sums[LS_DISTILL_SOFT];
+  const float of_teacher = soft / sums[LS_DISTILL_TEACHER];
+  const bool add = args->accumulate[0];
+  told teacher = told_of(args, row);
+  for (int64_t at = 0, column; at < logits->valid[1]; at += LS_PIECE) {
+    const int64_t count = least(LS_PIECE, logits->valid[1] - at);
+    const float *x = piece_load(logits, row, at, count, in_buffer);
+    float *to = piece_target(out, row, at, count, add, out_buffer);
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) {
+      const float below = x[i] - max;
+      to[i] = exp_of(below) * of_hard + exp_of(inverse * below) * of_soft;
+    }
+    if (label >= at && label < at + count) to[label - at] -= hard;
+    for (; told_before(&teacher, at + count, &column); teacher.at++)
+      to[column - at] -= exp_of(inverse * teacher.below[teacher.at]) * of_teacher;
+    piece_store(out, row, at, count, add, out_buffer);
+  }
+  row_clear_tail(out, row, add);
+}
+
+static void distill_top_grad_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  grad_distilled(work, begin, end, distill_top_grad_row);
+}
+
+static ls_status kernel_distill_top_grad(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  return share_rows(args, distill_top_grad_turns);
 }
 
 static void softcap_turns(const void *work, int part, int64_t begin, int64_t end) {
@@ -369,6 +485,8 @@ void LS_VECTOR(ls_fill_loss)(ls_kernel_table *table) {
   table->kernel[LS_OP_XENT_GRAD_EACH] = kernel_xent_grad_each;
   table->kernel[LS_OP_DISTILL_SUM] = kernel_distill_sum;
   table->kernel[LS_OP_DISTILL_GRAD] = kernel_distill_grad;
+  table->kernel[LS_OP_DISTILL_TOP_SUM] = kernel_distill_top_sum;
+  table->kernel[LS_OP_DISTILL_TOP_GRAD] = kernel_distill_top_grad;
   table->kernel[LS_OP_SOFTCAP] = kernel_softcap;
   table->kernel[LS_OP_SOFTCAP_BWD] = kernel_softcap_bwd;
 }

@@ -277,14 +277,17 @@ typedef struct ls_cuda_scores {
   int32_t groups, top_groups; /* groups: 0 where all experts may be chosen */
 } ls_cuda_scores;
 
-/* Distillation of the logits of another model, `its`; see cuda_distill.cu. */
+/* Distillation of the logits of another model, `its`; or of what it says of `top` ids a token,
+ * which ascend. See cuda_distill.cu. */
 typedef struct ls_cuda_distill {
   ls_cuda_place logits, its, sums, out; /* sums: LS_DISTILL_SUMS of each token */
   const float *largest, *its_largest;
+  const int32_t *ids;
+  const float *below;
   const int32_t *labels;
   const double *scale;
   double *cells[3];
-  int64_t rows, columns, start;
+  int64_t rows, columns, start, top;
   double inverse, share; /* 1 / T; the teacher's of the loss */
   int32_t wide, add[3];
 } ls_cuda_distill;

@@ -118,32 +118,52 @@ static ls_status distill_loss(const ls_kernel_args *args, ls_cuda_launches *laun
   return LS_OK;
 }
 
+/* What the teacher says: logits of its own with their max, or the ids it finds likeliest. */
+static ls_status set_teacher(const ls_kernel_args *args, bool top, ls_cuda_distill *with,
+                             ls_error *error) {
+  const ls_view *logits = &args->in[0], *its = &args->in[2], *beside = &args->in[3];
+  LS_TRY(ls_cuda_expect(beside, LS_F32, "what the teacher says", error));
+  if (!top) {
+    LS_TRY(ls_cuda_expect(its, logits->dtype, "the teacher's logits", error));
+    with->its = ls_cuda_place_of(its, false);
+    with->its_largest = beside->data;
+    with->wide = ls_cuda_is_wide(logits) && ls_cuda_is_wide(its);
+    return LS_OK;
+  }
+  LS_TRY(ls_cuda_expect(its, LS_I32, "the teacher's likeliest ids", error));
+  with->ids = its->data;
+  with->below = beside->data;
+  with->top = its->dims[1];
+  with->wide = ls_cuda_is_wide(logits);
+  if (beside->dims[1] == with->top && its->valid[1] == with->top) return LS_OK;
+  return ls_fail(error, LS_INTERNAL, "%lld ids of a teacher with %lld logits; expected as many",
+                 (long long)with->top, (long long)beside->dims[1]);
+}
+
 ls_status ls_cuda_choose_distill(ls_op_kind kind, const ls_kernel_args *args,
                                  ls_cuda_launches *launches, ls_error *error) {
   if (kind == LS_OP_DISTILL_LOSS) return distill_loss(args, launches, error);
-  const bool back = kind == LS_OP_DISTILL_GRAD;
-  const ls_view *logits = &args->in[0], *its = &args->in[2], *out = &args->out[0];
+  const bool back = kind == LS_OP_DISTILL_GRAD || kind == LS_OP_DISTILL_TOP_GRAD;
+  const bool top = kind == LS_OP_DISTILL_TOP_SUM || kind == LS_OP_DISTILL_TOP_GRAD;
+  const ls_view *logits = &args->in[0], *out = &args->out[0];
   const int labels = back ? 5 : 4;
   const char *suffix;
   LS_TRY(ls_cuda_suffix(logits->dtype, &suffix, error));
-  LS_TRY(ls_cuda_expect(its, logits->dtype, "the teacher's logits", error));
   LS_TRY(ls_cuda_expect(out, back ? logits->dtype : LS_F32, "a token's sums", error));
-  for (int i = 1; i < labels; i += i == 3 ? 1 : 2)
-    LS_TRY(ls_cuda_expect(&args->in[i], LS_F32, "a token's sum", error));
+  LS_TRY(ls_cuda_expect(&args->in[1], LS_F32, "a token's largest logit", error));
   LS_TRY(ls_cuda_expect(&args->in[labels], LS_I32, "the labels", error));
   ls_cuda_distill with = {.logits = ls_cuda_place_of(logits, false),
-                          .its = ls_cuda_place_of(its, false),
                           .out = ls_cuda_place_of(out, args->accumulate[0]),
                           .largest = args->in[1].data,
-                          .its_largest = args->in[3].data,
                           .labels = args->in[labels].data,
                           .rows = out->valid[0],
                           .columns = logits->valid[1],
                           .start = logits->start[1],
                           .inverse = args->attributes->softmax_scale,
-                          .share = args->attributes->scale,
-                          .wide = ls_cuda_is_wide(logits) && ls_cuda_is_wide(its)};
+                          .share = args->attributes->scale};
+  LS_TRY(set_teacher(args, top, &with, error));
   if (back) {
+    LS_TRY(ls_cuda_expect(&args->in[4], LS_F32, "a token's sums", error));
     LS_TRY(ls_cuda_expect(&args->in[6], LS_F64, "the loss's gradient", error));
     with.sums = ls_cuda_place_of(&args->in[4], false);
     with.scale = args->in[6].data;
@@ -151,9 +171,11 @@ ls_status ls_cuda_choose_distill(ls_op_kind kind, const ls_kernel_args *args,
     with.wide &= ls_cuda_is_wide(out);
   }
   if (with.rows == 0) return LS_OK;
+  static const char *const names[2][2] = {{"ls_distill_sum", "ls_distill_grad"},
+                                          {"ls_distill_top_sum", "ls_distill_top_grad"}};
   const int64_t packs = ls_cuda_divide_up(ls_cuda_stride(logits), LS_CUDA_PACK * LS_CUDA_WARP);
   const int64_t threads = ls_cuda_smaller((packs < 1 ? 1 : packs) * LS_CUDA_WARP, ROW_THREADS);
-  ls_cuda_add_launch(launches, back ? "ls_distill_grad" : "ls_distill_sum", suffix,
+  ls_cuda_add_launch(launches, names[top][back], suffix,
                      ls_cuda_blocks(args->queue->facts, with.rows, EACH), (uint32_t)threads,
                      sizeof with)
       ->arguments.distill = with;
