@@ -225,6 +225,7 @@ static ls_status prepare(void *context, ls_error *error) {
 
 static int64_t batches_of(const evaluated *self) {
   const int64_t all = ls_order_batches(&self->dataset->evaluation);
+  if (self->asked->logits) return all + ls_order_batches(&self->dataset->training);
   return all < self->run->eval.batches ? all : self->run->eval.batches;
 }
 
