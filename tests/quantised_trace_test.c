@@ -49,9 +49,10 @@ static ls_safetensors *opened(const char *stem) {
 }
 
 /* What the file has of a weight, as blocks. */
-static ls_nf4_block *blocks_of(const ls_stored_tensor *tensor) {
+static ls_four_bit_block *blocks_of(const ls_stored_tensor *tensor) {
   ls_error error = {0};
-  ls_nf4_block *blocks = LS_NEW_ARRAY(arena, ls_nf4_block, tensor->count / LS_BLOCK_WEIGHTS);
+  ls_four_bit_block *blocks =
+      LS_NEW_ARRAY(arena, ls_four_bit_block, tensor->count / LS_BLOCK_WEIGHTS);
   if (ls_stored_tensor_read(tensor, 0, tensor->count, LS_NF4, blocks, &error) != LS_OK)
     fail_msg("%s", error.text);
   return blocks;
@@ -72,7 +73,8 @@ static void codes_are_bitsandbytes(void **state) {
     const int64_t count = stored->count / LS_BLOCK_WEIGHTS;
     ls_error error = {0};
     float *weights = LS_NEW_ARRAY(arena, float, stored->count);
-    ls_nf4_block *made = LS_NEW_ARRAY(arena, ls_nf4_block, count), *found = blocks_of(stored);
+    ls_four_bit_block *made = LS_NEW_ARRAY(arena, ls_four_bit_block, count),
+                      *found = blocks_of(stored);
     assert_int_equal(ls_stored_tensor_read(original, 0, stored->count, LS_F32, weights, &error),
                      LS_OK);
     ls_blocks_quantise(LS_NF4, weights, count, made);
@@ -135,7 +137,7 @@ static void what_is_not_built_is_refused(void **state) {
   } changes[] = {
       {"\"blocksize\": 64", "\"blocksize\": 65", "blocksize 64"},
       {"\"quant_type\": \"nf4\"", "\"quant_type\": \"fp4\"", "quant_type nf4"},
-      {"bitsandbytes__nf4", "bitsandbytes__fp4", "fp4 is not built"},
+      {"bitsandbytes__nf4", "bitsandbytes__fp4", "quant_type fp4 and"},
       {"[64, 320]", "[32, 640]", NULL}, /* fits, and config.json says otherwise */
       {"[64, 320]", "[64, 321]", "whole blocks"},
       {"[64, 320]", "[64, 384]", "a byte for two numbers"},

@@ -181,11 +181,7 @@ static const ls_stored_layout *layout_of(const exporter *self, const ls_stored_t
 static ls_dtype blocks_in(const ls_graph *graph, const ls_stored_layout *layout) {
   if (!layout) return LS_DTYPE_COUNT;
   const int parameter = layout->pieces.items[0].parameter;
-  switch (graph->parameters.items[parameter].about.precision) {
-    case LS_BLOCKS_NF4: return LS_NF4;
-    case LS_BLOCKS_INT8: return LS_INT8;
-    default: return LS_DTYPE_COUNT;
-  }
+  return ls_precision_blocks(graph->parameters.items[parameter].about.precision);
 }
 
 static ls_status check_blocks(const exporter *self, const exported *tensor, ls_error *error) {

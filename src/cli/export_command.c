@@ -20,8 +20,8 @@ static const char help[] =
     "  --dtype WORD            fp32, bf16, fp16 or fp64 for all tensors\n"
     "  --max-shard-size SIZE   of one file (default 5GB)\n"
     "  --merge                 add adapters to the weights that they are beside, and write these\n"
-    "  --quantize WORD         nf4 (bitsandbytes') or int8 (compressed-tensors'): products of\n"
-    "                          blocks in 4.5 or 8.5 bits a weight, as training beside adapters\n"
+    "  --quantize WORD         nf4 or fp4 (bitsandbytes'), int8 (compressed-tensors'): products\n"
+    "                          of blocks in 4.5 or 8.5 bits a weight, as training beside adapters\n"
     "                          has them; generate and evaluate run them so\n"
     "  --trust                 do not look at the checkpoint's checksums\n"
     "  --names FOLDER          take names and types from this folder of the same model\n"
@@ -46,9 +46,10 @@ static ls_status read_kind(const char *word, ls_precision *kind, ls_error *error
   *kind = LS_COMPUTE;
   if (!word) return LS_OK;
   if (strcmp(word, "nf4") == 0) *kind = LS_BLOCKS_NF4;
+  if (strcmp(word, "fp4") == 0) *kind = LS_BLOCKS_FP4;
   if (strcmp(word, "int8") == 0) *kind = LS_BLOCKS_INT8;
   if (*kind != LS_COMPUTE) return LS_OK;
-  return ls_fail(error, LS_INPUT, "--quantize: found %s; expected nf4 or int8", word);
+  return ls_fail(error, LS_INPUT, "--quantize: found %s; expected nf4, fp4 or int8", word);
 }
 
 static ls_status read_size(const char *word, int64_t *bytes, ls_error *error) {

@@ -15,6 +15,7 @@
 
 #include "base/arena.h"
 #include "graph/labels.h"
+#include "lockstep/dtype.h"
 
 typedef struct ls_tensor_id {
   int index; /* -1: none */
@@ -387,6 +388,10 @@ void ls_graph_tell_texts(ls_graph *graph, ls_tensor_id x, const ls_text_pairs *o
  * logits over the temperature, which is above 0. */
 void ls_graph_distillation(ls_graph *graph, ls_tensor_id logits, ls_tensor_id teacher,
                            double temperature, double share);
+
+/* The type of elements that are blocks of weights; LS_DTYPE_COUNT: of this precision they are none.
+ */
+ls_dtype ls_precision_blocks(ls_precision precision);
 
 /* Whether elements of this precision are blocks of weights; and how many numbers each is. */
 bool ls_precision_is_blocks(ls_precision precision);

@@ -107,18 +107,18 @@ static void mxfp4_is_numbers(void **state) {
 
 static void what_is_saved_comes_back(void **state) {
   (void)state;
-  static const ls_dtype kinds[] = {LS_NF4, LS_INT8};
-  for (int k = 0; k < 2; k++) {
+  static const ls_dtype kinds[] = {LS_NF4, LS_INT8, LS_FP4};
+  for (int k = 0; k < 3; k++) {
+    const char *name = ls_dtype_name(kinds[k]);
     ls_error error = {0};
     ls_safetensors *set;
-    if (reopen(save(kinds[k], k ? "int8" : "nf4"), NULL, NULL, &set, &error) != LS_OK)
-      fail_msg("%s", error.text);
+    if (reopen(save(kinds[k], name), NULL, NULL, &set, &error) != LS_OK) fail_msg("%s", error.text);
     assert_int_equal(ls_safetensors_count(set), 1);
     const ls_stored_tensor *tensor = ls_safetensors_find(set, "a.weight");
     assert_non_null(tensor);
     assert_int_equal(tensor->quantised->blocks, kinds[k]);
-    assert_string_equal(tensor->format, k ? "int8" : "nf4");
-    assert_int_equal(tensor->dtype, k ? LS_F32 : LS_BF16);
+    assert_string_equal(tensor->format, name);
+    assert_int_equal(tensor->dtype, kinds[k] == LS_INT8 ? LS_F32 : LS_BF16);
     assert_true(tensor->ndim == 2 && tensor->dims[0] == ROWS && tensor->dims[1] == COLUMNS);
     assert_int_equal(ls_stored_tensor_read(tensor, 0, ROWS * COLUMNS, kinds[k], blocks[1], &error),
                      LS_OK);
@@ -143,14 +143,20 @@ static void it_is_their_form(void **state) {
                  "\"a.weight.quant_map\":{\"dtype\":\"F32\",\"shape\":[16]",
                  "{\"quant_type\": \"nf4\", \"blocksize\": 64, \"dtype\": \"bfloat16\", "
                  "\"shape\": [300, 192]}"}},
+               {LS_FP4,
+                {"\"a.weight\":{\"dtype\":\"U8\",\"shape\":[28800,1]",
+                 "\"a.weight.quant_state.bitsandbytes__fp4\":{\"dtype\":\"U8\"",
+                 "\"a.weight.quant_map\":{\"dtype\":\"F32\",\"shape\":[16]",
+                 "{\"quant_type\": \"fp4\", \"blocksize\": 64, \"dtype\": \"bfloat16\", "
+                 "\"shape\": [300, 192]}"}},
                {LS_INT8,
                 {"\"a.weight\":{\"dtype\":\"I8\",\"shape\":[300,192]",
                  "\"a.weight_scale\":{\"dtype\":\"F32\",\"shape\":[300,3]"}}};
-  for (int f = 0; f < 2; f++) {
+  for (int f = 0; f < 3; f++) {
     char *data;
     size_t bytes;
     ls_error error = {0};
-    const char *path = save(forms[f].kind, f ? "int8" : "nf4");
+    const char *path = save(forms[f].kind, ls_dtype_name(forms[f].kind));
     assert_int_equal(ls_file_read(arena, path, &data, &bytes, &error), LS_OK);
     for (int e = 0; e < 4 && forms[f].entry[e]; e++)
       if (!memmem(data, bytes, forms[f].entry[e], strlen(forms[f].entry[e])))

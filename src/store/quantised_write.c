@@ -23,19 +23,21 @@ static const char *torch_name(ls_dtype dtype) {
   return dtype == LS_BF16 ? "bfloat16" : dtype == LS_F16 ? "float16" : "float32";
 }
 
-static void plan_nf4(ls_arena *arena, const ls_tensor_spec *weight, ls_quantised_saving *made) {
-  const char *name = weight->name;
+static void plan_four_bits(ls_arena *arena, const ls_tensor_spec *weight,
+                           ls_quantised_saving *made) {
+  const char *name = weight->name, *kind = ls_dtype_name(made->blocks);
   made->state = ls_arena_printf(arena,
-                                "{\"quant_type\": \"nf4\", \"blocksize\": %d, \"dtype\": \"%s\", "
+                                "{\"quant_type\": \"%s\", \"blocksize\": %d, \"dtype\": \"%s\", "
                                 "\"shape\": [%lld, %lld]}",
-                                (int)LS_BLOCK_WEIGHTS, torch_name(weight->dtype),
+                                kind, (int)LS_BLOCK_WEIGHTS, torch_name(weight->dtype),
                                 (long long)weight->dims[0], (long long)weight->dims[1]);
   made->specs = 4;
   made->spec[0] = matrix_of(arena, name, "", LS_U8, made->count * LS_BLOCK_WEIGHTS / 2, 1);
   made->spec[1] = vector_of(arena, name, ".absmax", LS_F32, made->count);
-  made->spec[2] = vector_of(arena, name, ".quant_map", LS_F32, LS_NF4_CODES);
+  made->spec[2] = vector_of(arena, name, ".quant_map", LS_F32, LS_FOUR_BIT_CODES);
   made->spec[3] =
-      vector_of(arena, name, ".quant_state.bitsandbytes__nf4", LS_U8, (int64_t)strlen(made->state));
+      vector_of(arena, name, ls_arena_printf(arena, ".quant_state.bitsandbytes__%s", kind), LS_U8,
+                (int64_t)strlen(made->state));
 }
 
 static void plan_int8(ls_arena *arena, const ls_tensor_spec *weight, ls_quantised_saving *made) {
@@ -51,7 +53,7 @@ ls_quantised_saving ls_quantised_save(ls_arena *arena, ls_dtype blocks,
   LS_ASSERT(weight->ndim == 2 && weight->dims[1] % LS_BLOCK_WEIGHTS == 0);
   ls_quantised_saving made = {.blocks = blocks,
                               .count = weight->dims[0] * weight->dims[1] / LS_BLOCK_WEIGHTS};
-  (blocks == LS_NF4 ? plan_nf4 : plan_int8)(arena, weight, &made);
+  (ls_blocks_values(blocks) ? plan_four_bits : plan_int8)(arena, weight, &made);
   return made;
 }
 
@@ -59,8 +61,9 @@ static ls_status append_rest(const ls_quantised_saving *saving, ls_safetensors_w
                              ls_error *error) {
   LS_TRY(ls_safetensors_append(writer, saving->scales,
                                (size_t)saving->count * sizeof *saving->scales, error));
-  if (saving->blocks != LS_NF4) return LS_OK;
-  LS_TRY(ls_safetensors_append(writer, ls_nf4_values, sizeof ls_nf4_values, error));
+  const float *values = ls_blocks_values(saving->blocks);
+  if (!values) return LS_OK;
+  LS_TRY(ls_safetensors_append(writer, values, LS_FOUR_BIT_CODES * sizeof *values, error));
   return ls_safetensors_append(writer, saving->state, strlen(saving->state), error);
 }
 

@@ -4,6 +4,7 @@
  * at a time, so that the copies of a vocabulary's weights and logits stay small. */
 #include <string.h>
 
+#include "base/blocks.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/linear_plan.h"
 #include "device/cpu/vector_table.h"
@@ -224,7 +225,7 @@ static void order_as_codes(float *x, int64_t count) {
   for (int64_t at = 0; at < count; at += LS_BLOCK_WEIGHTS) {
     float block[LS_BLOCK_WEIGHTS];
     memcpy(block, x + at, sizeof block);
-    for (int i = 0; i < LS_BLOCK_WEIGHTS; i++) x[at + ls_nf4_place(i)] = block[i];
+    for (int i = 0; i < LS_BLOCK_WEIGHTS; i++) x[at + ls_four_bit_place(i)] = block[i];
   }
 }
 
@@ -240,7 +241,7 @@ static ls_status few_rows(const ls_linear *l, const ls_kernel_args *args, ls_err
                         .dims = {l->n, l->m},
                         .valid = {l->n, l->m}};
   widen(&wide, l->nk, 0, 0);
-  if (l->mk->dtype == LS_NF4) order_as_codes(x, l->n * l->k);
+  if (ls_blocks_values(l->mk->dtype)) order_as_codes(x, l->n * l->k);
   const ls_few_rows product = {.y = sums.data,
                                .x = x,
                                .weights = l->mk->data,

@@ -10,7 +10,7 @@
 
 /* y[rows, columns] = x[rows, depth] weights[columns, depth]^T, of at most LS_FEW_ROWS rows: x and y
  * dense fp32, rows of weights in fp32, bf16 or blocks, `stride` elements apart. Beside blocks of
- * NF4 x is in the order that ls_nf4_place says. */
+ * codes of 4 bits x is in the order that ls_four_bit_place says. */
 enum { LS_FEW_ROWS = 8 };
 typedef struct ls_few_rows {
   float *y;
@@ -22,7 +22,7 @@ typedef struct ls_few_rows {
 
 /* Where a block's number `i` of x stands: beside codes at the same place of each 32-bit word, in
  * whose order a vector of words has them. */
-static inline int ls_nf4_place(int i) {
+static inline int ls_four_bit_place(int i) {
   return (i % 8 ^ 1) * 8 + i / 8;
 }
 
