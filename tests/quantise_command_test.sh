@@ -54,6 +54,18 @@ run 0 export int8 numbers
 [ "$(loss numbers)" = "$(sed -n 3p losses)" ] || fail "numbers are not those of int8"
 if grep -q quantization_config numbers/config.json; then fail "numbers are called quantised"; fi
 
+# Scales in 8 bits: the same codes, and scales that stay as they are from there on.
+for kind in nf4 fp4; do
+  run 0 export base $kind-double --quantize $kind-double
+  grep -q nested_absmax $kind-double/model.safetensors || fail "$kind-double has single scales"
+  grep -q '"bnb_4bit_use_double_quant": true' $kind-double/config.json || fail "no double quantisation"
+  run 0 export $kind-double $kind-double-again --quantize $kind-double
+  [ "$(loss $kind-double-again)" = "$(loss $kind-double)" ] || fail "$kind: other scales"
+  run 0 export $kind-double $kind-single --quantize $kind
+  [ "$(bytes $kind-single)" = "$(bytes $kind)" ] || fail "$kind: scales are not single"
+  [ "$(loss $kind-single)" = "$(loss $kind-double)" ] || fail "$kind: single scales are others"
+done
+
 # Adapters are merged before.
 run 0 train keys.yaml model=base lora.rank=2 train.lr=3e-2 out=adapted
 run 0 export adapted merged --merge
@@ -70,7 +82,7 @@ refused() { # WHAT words...
   [ "$(wc -l <log)" -eq 1 ] || fail "$*: expected one line: $(cat log)"
   [ ! -e none ] || fail "$*: made a folder"
 }
-refused "--quantize: found int4; expected nf4, fp4 or int8" export base none --quantize int4
+refused "--quantize: found int4; expected nf4, fp4, int8, nf4-double or fp4-double" export base none --quantize int4
 refused "add --merge" export adapted none --quantize nf4
 refused "nf4: something is there" export base nf4 --quantize nf4
 refused "expected fp32, bf16 or fp16 beside it" export base none --quantize nf4 --dtype fp64

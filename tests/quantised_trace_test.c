@@ -11,9 +11,11 @@
 #include <cmocka.h>
 
 #include "base/blocks.h"
+#include "base/scales.h"
 #include "checkpoint/export.h"
 #include "generate/generate.h"
 #include "session/session.h"
+#include "store/quantised.h"
 #include "store/safetensors.h"
 #include "support/test_folder.h"
 #include "support/trace_case.h"
@@ -58,6 +60,19 @@ static ls_four_bit_block *blocks_of(const ls_stored_tensor *tensor) {
   return blocks;
 }
 
+/* Scales that are quantised again have the file's bits. */
+static void check_scales(const ls_quantised *of, const ls_four_bit_block *made, int64_t count) {
+  float *scales = LS_NEW_ARRAY(arena, float, count);
+  float *nested = LS_NEW_ARRAY(arena, float, ls_scales_nested(count));
+  for (int64_t b = 0; b < count; b++) scales[b] = made[b].scale;
+  ls_scales_measure(scales, count, nested);
+  assert_true(nested[0] == of->offset);
+  assert_memory_equal(nested + 1, of->nested,
+                      (size_t)(ls_scales_nested(count) - 1) * sizeof *nested);
+  for (int64_t b = 0; b < count; b++)
+    assert_int_equal(ls_scale_code(scales[b], nested, b), ((const uint8_t *)of->scales)[b]);
+}
+
 /* Codes bit by bit; scales, which the file quantises again, to what that may lose: half a step of
  * its 256, of the largest one's distance from their mean. */
 static void codes_are_bitsandbytes(void **state) {
@@ -78,6 +93,7 @@ static void codes_are_bitsandbytes(void **state) {
     assert_int_equal(ls_stored_tensor_read(original, 0, stored->count, LS_F32, weights, &error),
                      LS_OK);
     ls_blocks_quantise(LS_NF4, weights, count, made);
+    check_scales(stored->quantised, made, count);
     for (int64_t b = 0; b < count; b++, compared++) {
       assert_memory_equal(made[b].codes, found[b].codes, sizeof made[b].codes);
       assert_true(fabsf(made[b].scale - found[b].scale) < 0.02f * made[b].scale);

@@ -33,6 +33,7 @@ typedef struct ls_export_options {
   /* LS_BLOCKS_NF4, LS_BLOCKS_FP4 or LS_BLOCKS_INT8: products of blocks are quantised, as training
    * beside adapters has them; else LS_COMPUTE: all are numbers */
   ls_precision quantize;
+  bool scales_again; /* with codes of 4 bits: scales are quantised again */
   /* After each tensor: bytes written so far, of all; NULL: nobody wants to know. */
   void (*progress)(void *context, int64_t done, int64_t all);
   void *context;

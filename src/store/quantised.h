@@ -52,19 +52,27 @@ LS_CHECKED ls_status ls_quantised_restore(const ls_stored_tensor *tensor, int64_
                                           ls_error *error);
 
 /* A weight on its way to a file: its tensors in the order in which they are appended. */
-enum { LS_QUANTISED_MOST = 4 };
+enum { LS_QUANTISED_MOST = 6 };
 typedef struct ls_quantised_saving {
   ls_dtype blocks;
+  bool again; /* scales are quantised again (base/scales.h) */
+  /* With `again`, what a file has of the same matrix so: its scales are taken as they are. NULL:
+   * they are made of the blocks'. */
+  const ls_quantised *from;
   int64_t count, done; /* blocks; those whose codes are written */
-  const char *state;   /* JSON */
+  char *state;         /* JSON */
   float *scales;
   int specs;
   ls_tensor_spec spec[LS_QUANTISED_MOST];
 } ls_quantised_saving;
 
-/* Of a matrix, whose rows are whole blocks, and whose type is that which it is to be made in. */
-ls_quantised_saving ls_quantised_save(ls_arena *arena, ls_dtype blocks,
+/* Of a matrix, whose rows are whole blocks, and whose type is that which it is to be made in. Of
+ * codes of 4 bits scales can be quantised `again`. */
+ls_quantised_saving ls_quantised_save(ls_arena *arena, ls_dtype blocks, bool again,
                                       const ls_tensor_spec *weight);
+
+/* Where scales are quantised again and `of` has the same blocks so: its scales will be those. */
+void ls_quantised_take_scales(ls_quantised_saving *saving, const ls_quantised *of);
 
 /* Appends the codes of blocks, which follow those before; behind the last all the rest. Scales
  * wait for that in the arena. */
