@@ -310,6 +310,49 @@ static ls_status multiply_split(const ls_product *p, bool add, const ls_kernel_a
   return LS_OK;
 }
 
+static void few_sums_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  ls_cpu_vectors()->few_sums_make(work, begin, end);
+}
+
+/* A gradient with few rows or columns: some tokens after others, so that scratch is bounded. */
+static ls_status few_sums(const ls_linear *l, const ls_kernel_args *args, ls_error *error) {
+  enum { AT_ONCE = 8192 };
+  const bool turned = l->k < l->m;
+  const int64_t few = turned ? l->k : l->m, many = turned ? l->m : l->k;
+  const size_t bytes = (size_t)ls_few_sums_words(least(l->n, AT_ONCE), few) * sizeof(uint32_t);
+  uint32_t *pairs = ls_cpu_scratch(args, bytes);
+  if (!pairs) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
+  for (int64_t row = 0; row < l->n; row += AT_ONCE) {
+    const ls_bf16_rows nk = {(const uint16_t *)(const void *)element(l->nk, row, 0),
+                             l->nk->dims[1]};
+    const ls_bf16_rows nm = {(const uint16_t *)(const void *)element(l->nm, row, 0),
+                             l->nm->dims[1]};
+    const ls_few_sums sums = {.y = l->mk->data,
+                              .stride = l->mk->dims[1],
+                              .few = turned ? nk : nm,
+                              .many = turned ? nm : nk,
+                              .tokens = least(AT_ONCE, l->n - row),
+                              .few_columns = few,
+                              .many_columns = many,
+                              .turned = turned,
+                              .add = l->add || row > 0,
+                              .pairs = pairs};
+    ls_cpu_vectors()->few_sums_pack(&sums);
+    ls_host_split(args->queue->facts->threads, ls_cpu_parts(args->queue->facts, sums.tokens * many),
+                  (many + LS_FEW_SUMS_UNIT - 1) / LS_FEW_SUMS_UNIT, few_sums_turns, &sums);
+  }
+  return LS_OK;
+}
+
+/* Whether both are bf16 that is multiplied as it is, and one of the sides is that of an adapter. */
+static bool has_few_sums(const ls_linear *l, const ls_device_facts *facts) {
+  enum { FEW = 2 * LS_FEW_SUMS_UNIT };
+  return l->kind == LS_OP_LINEAR_DW && least(l->m, l->k) <= FEW && l->nk->dtype == LS_BF16 &&
+         l->nm->dtype == LS_BF16 && l->mk->dtype == LS_F32 && ls_cpu_vectors()->few_sums_make &&
+         ls_device_multiplies(facts, LS_BF16);
+}
+
 static ls_status many_rows(const ls_linear *l, const ls_kernel_args *args, ls_error *error) {
   if (!ls_linear_is_direct(args->queue->facts, l)) return widened(l, args, error);
   const ls_product p = ls_product_of(l->kind, l->nk, l->nm, l->mk, l->n, l->m, l->k);
@@ -358,6 +401,7 @@ ls_status ls_cpu_linear(ls_op_kind kind, const ls_kernel_args *args, ls_error *e
   clear_output(&l, empty);
   if (empty) return LS_OK;
   if (ls_linear_is_few_rows(&l)) return few_rows(&l, args, error);
+  if (has_few_sums(&l, args->queue->facts)) return few_sums(&l, args, error);
   return (ls_linear_has_blocks(&l) ? in_panels : many_rows)(&l, args, error);
 }
 

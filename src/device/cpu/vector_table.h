@@ -26,6 +26,30 @@ static inline int ls_four_bit_place(int i) {
   return (i % 8 ^ 1) * 8 + i / 8;
 }
 
+/* Rows of bf16, `stride` elements apart. */
+typedef struct ls_bf16_rows {
+  const uint16_t *data;
+  int64_t stride;
+} ls_bf16_rows;
+
+/* y[few, many] = few[tokens, few]^T many[tokens, many], in fp32, or `turned` y[many, few]; y has
+ * rows `stride` elements apart, and is added to where `add` says so. Both have at least one token.
+ * `pairs` has room for ls_few_sums_words words, which packing fills. */
+enum { LS_FEW_SUMS_UNIT = 16 };
+typedef struct ls_few_sums {
+  float *y;
+  int64_t stride;
+  ls_bf16_rows few, many;
+  int64_t tokens, few_columns, many_columns;
+  bool turned, add;
+  uint32_t *pairs;
+} ls_few_sums;
+
+static inline int64_t ls_few_sums_words(int64_t tokens, int64_t few) {
+  const int64_t units = (few + LS_FEW_SUMS_UNIT - 1) / LS_FEW_SUMS_UNIT;
+  return (tokens + 1) / 2 * units * LS_FEW_SUMS_UNIT;
+}
+
 typedef struct ls_vector_set {
   const char *name;
   void (*fill)(ls_kernel_table *table);
@@ -36,6 +60,10 @@ typedef struct ls_vector_set {
   /* Columns [begin, end) of y. */
   void (*rows_multiply)(const ls_few_rows *product, int64_t begin, int64_t end);
   ls_kernel dequantize;
+  /* Of columns [begin, end) of y by LS_FEW_SUMS_UNIT, of what was packed before. NULL: the set has
+   * no instruction that multiplies bf16. */
+  void (*few_sums_pack)(const ls_few_sums *sums);
+  void (*few_sums_make)(const ls_few_sums *sums, int64_t begin, int64_t end);
 } ls_vector_set;
 
 extern const ls_vector_set ls_vector_set_plain;
