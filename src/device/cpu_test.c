@@ -96,6 +96,24 @@ static void test_linear_few_sums(void **state) {
   }
 }
 
+/* Products of as many terms as have a kernel of their own, and of others. */
+static void test_linear_shallow(void **state) {
+  (void)state;
+  static const int64_t depths[] = {8, 16, 32, 12, 24};
+  for (size_t d = 0; d < sizeof depths / sizeof *depths; d++)
+    for (int i = 0; i < 8; i++) {
+      const int64_t n = i % 2 ? 131 : 17, wide = i / 2 % 2 ? 577 : 48, deep = depths[d];
+      const bool forward = i / 4;
+      op_case c = {.kind = forward ? LS_OP_LINEAR : LS_OP_LINEAR_DX, .inputs = 2, .outputs = 1};
+      c.in[0] = matrix_of(n, deep, 1, i % 3), c.out[0] = matrix_of(n, wide, 1, 3);
+      c.in[1] = forward ? matrix_of(wide, deep, 1, 1) : matrix_of(deep, wide, 1, 2);
+      case_run(&c, &(variant){.dtype = LS_BF16, .threads = 1});
+      case_run(&c,
+               &(variant){
+                   .dtype = LS_BF16, .threads = MOST_THREADS, .accumulate = true, .exact = i % 2});
+    }
+}
+
 static void test_elementwise(void **state) {
   (void)state;
   run_made(make_elementwise, 26);
@@ -348,6 +366,7 @@ int main(void) {
       cmocka_unit_test(test_linear_divided),
       cmocka_unit_test(test_linear_few_rows),
       cmocka_unit_test(test_linear_few_sums),
+      cmocka_unit_test(test_linear_shallow),
       cmocka_unit_test(test_elementwise),
       cmocka_unit_test(test_norm),
       cmocka_unit_test(test_headnorm),

@@ -345,12 +345,61 @@ static ls_status few_sums(const ls_linear *l, const ls_kernel_args *args, ls_err
   return LS_OK;
 }
 
-/* Whether both are bf16 that is multiplied as it is, and one of the sides is that of an adapter. */
+/* Whether x and y are bf16 that is multiplied as it is, by kernels of our own. */
+static bool multiplies_pairs(const ls_linear *l, const ls_device_facts *facts) {
+  return l->nk->dtype == LS_BF16 && l->nm->dtype == LS_BF16 && ls_cpu_vectors()->few_sums_make &&
+         ls_device_multiplies(facts, LS_BF16);
+}
+
 static bool has_few_sums(const ls_linear *l, const ls_device_facts *facts) {
   enum { FEW = 2 * LS_FEW_SUMS_UNIT };
-  return l->kind == LS_OP_LINEAR_DW && least(l->m, l->k) <= FEW && l->nk->dtype == LS_BF16 &&
-         l->nm->dtype == LS_BF16 && l->mk->dtype == LS_F32 && ls_cpu_vectors()->few_sums_make &&
-         ls_device_multiplies(facts, LS_BF16);
+  return l->kind == LS_OP_LINEAR_DW && least(l->m, l->k) <= FEW && l->mk->dtype == LS_F32 &&
+         multiplies_pairs(l, facts);
+}
+
+static void shallow_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  ls_cpu_vectors()->shallow_make(work, begin, end);
+}
+
+static ls_shallow shallow_of(const ls_linear *l) {
+  const bool forward = l->kind == LS_OP_LINEAR;
+  const ls_view *x = forward ? l->nk : l->nm, *y = forward ? l->nm : l->nk;
+  const int64_t stride = l->mk->dims[1];
+  return (ls_shallow){.y = y->data,
+                      .stride = y->dims[1],
+                      .x = {x->data, x->dims[1]},
+                      .w = l->mk->data,
+                      .w_row = forward ? 1 : stride,
+                      .w_column = forward ? stride : 1,
+                      .columns = forward ? l->m : l->k,
+                      .depth = forward ? l->k : l->m,
+                      .add = l->add};
+}
+
+static size_t shallow_bytes(const ls_shallow *p) {
+  return (size_t)(p->depth / 2 * ls_shallow_stride(p->columns)) * sizeof(uint32_t);
+}
+
+/* A product of as few terms as an adapter has, whose copy stays within the recipe. */
+static bool is_shallow(const ls_linear *l, const ls_device_facts *facts) {
+  enum { MOST = 1 << 19 };
+  if (l->kind == LS_OP_LINEAR_DW || l->mk->dtype != LS_BF16 || !multiplies_pairs(l, facts))
+    return false;
+  const ls_shallow p = shallow_of(l);
+  return (p.depth == 8 || p.depth == 16 || p.depth == LS_SHALLOW) && shallow_bytes(&p) <= MOST;
+}
+
+static ls_status shallow(const ls_linear *l, const ls_kernel_args *args, ls_error *error) {
+  ls_shallow product = shallow_of(l);
+  product.pairs = ls_cpu_scratch(args, shallow_bytes(&product));
+  if (!product.pairs)
+    return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", shallow_bytes(&product));
+  ls_cpu_vectors()->shallow_pack(&product);
+  ls_host_split(args->queue->facts->threads,
+                ls_cpu_parts(args->queue->facts, l->n * product.columns), l->n, shallow_turns,
+                &product);
+  return LS_OK;
 }
 
 static ls_status many_rows(const ls_linear *l, const ls_kernel_args *args, ls_error *error) {
@@ -402,6 +451,7 @@ ls_status ls_cpu_linear(ls_op_kind kind, const ls_kernel_args *args, ls_error *e
   if (empty) return LS_OK;
   if (ls_linear_is_few_rows(&l)) return few_rows(&l, args, error);
   if (has_few_sums(&l, args->queue->facts)) return few_sums(&l, args, error);
+  if (is_shallow(&l, args->queue->facts)) return shallow(&l, args, error);
   return (ls_linear_has_blocks(&l) ? in_panels : many_rows)(&l, args, error);
 }
 

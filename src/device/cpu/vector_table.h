@@ -50,6 +50,25 @@ static inline int64_t ls_few_sums_words(int64_t tokens, int64_t few) {
   return (tokens + 1) / 2 * units * LS_FEW_SUMS_UNIT;
 }
 
+/* y[rows, columns] = x[rows, depth] w[depth, columns] of bf16, each element rounded once; of a
+ * depth of 8, 16 or LS_SHALLOW. Rows of x and y lie `stride` elements apart, rows and columns of w
+ * w_row and w_column, of which one is 1. y is added to where `add` says so. `pairs`, which packing
+ * fills, has room for half the depth times ls_shallow_stride(columns) words. */
+enum { LS_SHALLOW = 32 };
+typedef struct ls_shallow {
+  uint16_t *y;
+  int64_t stride;
+  ls_bf16_rows x;
+  const uint16_t *w;
+  int64_t w_row, w_column, columns, depth;
+  bool add;
+  uint32_t *pairs;
+} ls_shallow;
+
+static inline int64_t ls_shallow_stride(int64_t columns) {
+  return (columns + LS_FEW_SUMS_UNIT - 1) / LS_FEW_SUMS_UNIT * LS_FEW_SUMS_UNIT;
+}
+
 typedef struct ls_vector_set {
   const char *name;
   void (*fill)(ls_kernel_table *table);
@@ -64,6 +83,9 @@ typedef struct ls_vector_set {
    * no instruction that multiplies bf16. */
   void (*few_sums_pack)(const ls_few_sums *sums);
   void (*few_sums_make)(const ls_few_sums *sums, int64_t begin, int64_t end);
+  /* Likewise: rows [begin, end) of y. */
+  void (*shallow_pack)(const ls_shallow *product);
+  void (*shallow_make)(const ls_shallow *product, int64_t begin, int64_t end);
 } ls_vector_set;
 
 extern const ls_vector_set ls_vector_set_plain;
