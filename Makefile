@@ -114,6 +114,7 @@ check-hf: dependencies $(HF_VENV)/ready
 	cmake --build --preset release --parallel $(JOBS) --target lockstep
 	tests/hf_slow_test.sh build/lockstep
 	$(HF_VENV)/bin/python tools/reference/check_peft.py build/lockstep
+	$(HF_VENV)/bin/python tools/reference/check_quantised.py build/lockstep
 
 # From then on `make check` asks it too.
 build/cudnn-venv/ready:

@@ -169,7 +169,7 @@ static void make_blocks(op_case *c) {
   c->kind = LS_OP_DEQUANTIZE;
   c->inputs = c->outputs = 1, c->no_add = true;
   c->in[0] = matrix_of(rows, blocks, 1, random_below(2));
-  c->in[0].kind = random_below(2) ? NF4_BLOCKS : INT8_BLOCKS;
+  c->in[0].kind = (operand_kind)(NF4_BLOCKS + random_below(3));
   c->out[0] = matrix_of(rows, blocks * LS_BLOCK_WEIGHTS, 1, 5 * pad);
 }
 

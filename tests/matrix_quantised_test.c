@@ -24,15 +24,18 @@ static const ls_test_shape shapes[] = {
 enum { SHAPES = sizeof shapes / sizeof *shapes, ALL = (1 << LS_MODEL_LINEARS) - 1, SEQUENCES = 12 };
 
 /* NF4 beside adapters of every product; and int8 beside those of queries and values alone. */
-static ls_model_config quantised(ls_arena *arena, int shape) {
+static ls_model_config quantised_as(ls_arena *arena, int shape, ls_precision blocks) {
   ls_model_config config = ls_test_shape_config(arena, &shapes[shape]);
   ls_error error = {0};
   config.lora_rank = 3;
   config.lora_alpha = 5;
   config.lora_targets = shape ? 5 : ALL;
-  if (ls_model_quantize(&config, shape ? LS_BLOCKS_INT8 : LS_BLOCKS_NF4, &error) != LS_OK)
-    fail_msg("%s", error.text);
+  if (ls_model_quantize(&config, blocks, &error) != LS_OK) fail_msg("%s", error.text);
   return config;
+}
+
+static ls_model_config quantised(ls_arena *arena, int shape) {
+  return quantised_as(arena, shape, shape ? LS_BLOCKS_INT8 : LS_BLOCKS_NF4);
 }
 
 static const ls_layout rows[] = {
@@ -83,6 +86,22 @@ static void every_layout_equals_one_device(void **state) {
     ls_arena_destroy(&arena);
   }
   LS_TEST_EXPECT(&tally, RUN, REFUSED);
+}
+
+/* FP4 is NF4 with other numbers: a few of the layouts, that shard, cut, gather and offload. */
+static void fp4_equals_one_device(void **state) {
+  (void)state;
+  static const int some[] = {3, 5, 10, 14, 16};
+  enum { SOME = sizeof some / sizeof *some };
+  ls_layout few[SOME];
+  for (int s = 0; s < SOME; s++) few[s] = rows[some[s]];
+  ls_test_tally tally = {0};
+  ls_arena *arena = ls_arena_create();
+  const ls_model_config config = quantised_as(arena, 0, LS_BLOCKS_FP4);
+  const ls_experiment experiment = experiment_of(&config);
+  ls_test_equal_layouts(&tally, &experiment, few, SOME, "fp4");
+  ls_arena_destroy(&arena);
+  LS_TEST_EXPECT(&tally, SOME, 0);
 }
 
 /* After the steps every adapter is another, and every weight and block the same bits. */
@@ -181,6 +200,7 @@ int main(void) {
       cmocka_unit_test(memory_has_blocks_alone),
       cmocka_unit_test(damaged_programs_are_refuted),
       cmocka_unit_test(every_layout_equals_one_device),
+      cmocka_unit_test(fp4_equals_one_device),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Quantised models as a user makes them: exported in NF4 and in int8, evaluated beside what they were
+# Quantised models as a user makes them: exported in NF4, FP4 and int8, evaluated beside what they were
 # made of, generated from, trained beside; with adapters merged; and what is refused.
 set -eu
 . "$(dirname "$0")/support/small_run.sh"
@@ -11,9 +11,9 @@ cat >config.json <<'END'
 END
 run 0 train keys.yaml train.steps=40 train.lr=1e-2 checkpoint.every=0 out=first
 run 0 export first base
-for kind in nf4 int8; do run 0 export first $kind --quantize $kind; done
+for kind in nf4 int8 fp4; do run 0 export first $kind --quantize $kind; done
 bytes() { wc -c <"$1/model.safetensors"; }
-[ "$(bytes nf4)" -lt "$(bytes int8)" ] && [ "$(bytes int8)" -lt "$(bytes base)" ] ||
+[ "$(bytes nf4)" = "$(bytes fp4)" ] && [ "$(bytes nf4)" -lt "$(bytes int8)" ] && [ "$(bytes int8)" -lt "$(bytes base)" ] ||
   fail "bytes: $(bytes base) $(bytes int8) $(bytes nf4)"
 
 # The loss on a text before and after; the run and its plain export have the same.
@@ -21,13 +21,14 @@ loss() {
   run 0 evaluate $1 data.text=text.txt data.seq_len=16 train.batch=2 eval.batches=8 dtype=fp32 --json
   sed 's/.*"loss": *\([^,]*\),.*/\1/' output
 }
-for model in first base int8 nf4; do loss $model >>losses; done
+for model in first base int8 nf4 fp4; do loss $model >>losses; done
 awk '{ loss[NR] = $1 } END { base = loss[2]
   exit !(loss[1] == base && loss[3] != base && loss[4] != base && loss[3] != loss[4] &&
-         (loss[3] - base) ^ 2 < 1e-4 && (loss[4] - base) ^ 2 < 0.09) }' losses ||
+         loss[5] != base && loss[5] != loss[4] &&
+         (loss[3] - base) ^ 2 < 1e-4 && (loss[4] - base) ^ 2 < 0.09 && (loss[5] - base) ^ 2 < 0.16) }' losses ||
   fail "losses: $(cat losses)"
 run 0 evaluate nf4 data.text=text.txt data.seq_len=16 mesh.tp=2 dtype=fp32 -n 2
-for kind in nf4 int8; do
+for kind in nf4 int8 fp4; do
   run 0 generate $kind "It was a bright" --max-new-tokens 12 --greedy
   says "It was a bright"
   run 0 inspect $kind
@@ -36,7 +37,7 @@ done
 
 # Training beside the folder is training beside the plain weights that are quantised as they are read.
 lines() { sed 's/"tokens_per_second.*//' "$1/metrics.jsonl"; }
-for kind in nf4 int8; do
+for kind in nf4 int8 fp4; do
   for model in $kind base; do
     words="model=$model lora.rank=2 train.lr=1e-2 train.steps=3 out=beside-$kind-$model"
     [ $model = $kind ] || words="$words quantize=$kind"
@@ -52,6 +53,18 @@ run 0 export int8 numbers
 [ "$(loss again)" = "$(sed -n 4p losses)" ] || fail "NF4 is not what it was"
 [ "$(loss numbers)" = "$(sed -n 3p losses)" ] || fail "numbers are not those of int8"
 if grep -q quantization_config numbers/config.json; then fail "numbers are called quantised"; fi
+
+# Scales in 8 bits: the same codes, and scales that stay as they are from there on.
+for kind in nf4 fp4; do
+  run 0 export base $kind-double --quantize $kind-double
+  grep -q nested_absmax $kind-double/model.safetensors || fail "$kind-double has single scales"
+  grep -q '"bnb_4bit_use_double_quant": true' $kind-double/config.json || fail "no double quantisation"
+  run 0 export $kind-double $kind-double-again --quantize $kind-double
+  [ "$(loss $kind-double-again)" = "$(loss $kind-double)" ] || fail "$kind: other scales"
+  run 0 export $kind-double $kind-single --quantize $kind
+  [ "$(bytes $kind-single)" = "$(bytes $kind)" ] || fail "$kind: scales are not single"
+  [ "$(loss $kind-single)" = "$(loss $kind-double)" ] || fail "$kind: single scales are others"
+done
 
 # Adapters are merged before.
 run 0 train keys.yaml model=base lora.rank=2 train.lr=3e-2 out=adapted
@@ -69,11 +82,12 @@ refused() { # WHAT words...
   [ "$(wc -l <log)" -eq 1 ] || fail "$*: expected one line: $(cat log)"
   [ ! -e none ] || fail "$*: made a folder"
 }
-refused "--quantize: found fp4; expected nf4 or int8" export base none --quantize fp4
+refused "--quantize: found int4; expected nf4, fp4, int8, nf4-double or fp4-double" export base none --quantize int4
 refused "add --merge" export adapted none --quantize nf4
 refused "nf4: something is there" export base nf4 --quantize nf4
 refused "expected fp32, bf16 or fp16 beside it" export base none --quantize nf4 --dtype fp64
 refused "is quantised as nf4, and would be quantised again" export nf4 none --quantize int8
+refused "is quantised as fp4, and would be quantised again" export fp4 none --quantize nf4
 refused "is quantised as int8, and would be quantised again" train keys.yaml model=int8 lora.rank=2 quantize=nf4 out=none
 refused "give lora.rank" train keys.yaml model=int8 out=none
 model() { # NAME KEYS

@@ -11,9 +11,11 @@
 #include <cmocka.h>
 
 #include "base/blocks.h"
+#include "base/scales.h"
 #include "checkpoint/export.h"
 #include "generate/generate.h"
 #include "session/session.h"
+#include "store/quantised.h"
 #include "store/safetensors.h"
 #include "support/test_folder.h"
 #include "support/trace_case.h"
@@ -49,12 +51,26 @@ static ls_safetensors *opened(const char *stem) {
 }
 
 /* What the file has of a weight, as blocks. */
-static ls_nf4_block *blocks_of(const ls_stored_tensor *tensor) {
+static ls_four_bit_block *blocks_of(const ls_stored_tensor *tensor) {
   ls_error error = {0};
-  ls_nf4_block *blocks = LS_NEW_ARRAY(arena, ls_nf4_block, tensor->count / LS_BLOCK_WEIGHTS);
+  ls_four_bit_block *blocks =
+      LS_NEW_ARRAY(arena, ls_four_bit_block, tensor->count / LS_BLOCK_WEIGHTS);
   if (ls_stored_tensor_read(tensor, 0, tensor->count, LS_NF4, blocks, &error) != LS_OK)
     fail_msg("%s", error.text);
   return blocks;
+}
+
+/* Scales that are quantised again have the file's bits. */
+static void check_scales(const ls_quantised *of, const ls_four_bit_block *made, int64_t count) {
+  float *scales = LS_NEW_ARRAY(arena, float, count);
+  float *nested = LS_NEW_ARRAY(arena, float, ls_scales_nested(count));
+  for (int64_t b = 0; b < count; b++) scales[b] = made[b].scale;
+  ls_scales_measure(scales, count, nested);
+  assert_true(nested[0] == of->offset);
+  assert_memory_equal(nested + 1, of->nested,
+                      (size_t)(ls_scales_nested(count) - 1) * sizeof *nested);
+  for (int64_t b = 0; b < count; b++)
+    assert_int_equal(ls_scale_code(scales[b], nested, b), ((const uint8_t *)of->scales)[b]);
 }
 
 /* Codes bit by bit; scales, which the file quantises again, to what that may lose: half a step of
@@ -72,10 +88,12 @@ static void codes_are_bitsandbytes(void **state) {
     const int64_t count = stored->count / LS_BLOCK_WEIGHTS;
     ls_error error = {0};
     float *weights = LS_NEW_ARRAY(arena, float, stored->count);
-    ls_nf4_block *made = LS_NEW_ARRAY(arena, ls_nf4_block, count), *found = blocks_of(stored);
+    ls_four_bit_block *made = LS_NEW_ARRAY(arena, ls_four_bit_block, count),
+                      *found = blocks_of(stored);
     assert_int_equal(ls_stored_tensor_read(original, 0, stored->count, LS_F32, weights, &error),
                      LS_OK);
     ls_blocks_quantise(LS_NF4, weights, count, made);
+    check_scales(stored->quantised, made, count);
     for (int64_t b = 0; b < count; b++, compared++) {
       assert_memory_equal(made[b].codes, found[b].codes, sizeof made[b].codes);
       assert_true(fabsf(made[b].scale - found[b].scale) < 0.02f * made[b].scale);
@@ -135,7 +153,7 @@ static void what_is_not_built_is_refused(void **state) {
   } changes[] = {
       {"\"blocksize\": 64", "\"blocksize\": 65", "blocksize 64"},
       {"\"quant_type\": \"nf4\"", "\"quant_type\": \"fp4\"", "quant_type nf4"},
-      {"bitsandbytes__nf4", "bitsandbytes__fp4", "fp4 is not built"},
+      {"bitsandbytes__nf4", "bitsandbytes__fp4", "quant_type fp4 and"},
       {"[64, 320]", "[32, 640]", NULL}, /* fits, and config.json says otherwise */
       {"[64, 320]", "[64, 321]", "whole blocks"},
       {"[64, 320]", "[64, 384]", "a byte for two numbers"},

@@ -19,21 +19,22 @@ typedef enum ls_dtype {
   LS_U8,
   LS_NF4,  /* of weights: a block of them, see below */
   LS_INT8, /* likewise */
+  LS_FP4,  /* likewise */
   LS_DTYPE_COUNT
 } ls_dtype;
 
 /* Bytes of one element. */
 size_t ls_dtype_bytes(ls_dtype dtype);
 
-/* An element of LS_NF4 and of LS_INT8 is a block of so many weights, which follow each other in a
- * row of a matrix: an fp32 scale and their codes, of 4 and of 8 bits. */
+/* An element of LS_NF4, LS_FP4 and LS_INT8 is a block of so many weights, which follow each other
+ * in a row of a matrix: an fp32 scale and their codes, of 4 bits, or of 8 of LS_INT8. */
 enum { LS_BLOCK_WEIGHTS = 64 };
 
 /* Numbers that an element stands for: LS_BLOCK_WEIGHTS, or 1. */
 int64_t ls_dtype_numbers(ls_dtype dtype);
 
 /* The run file's name: "fp32", "bf16", "fp16", "fp64", "int32", "int64", "uint8", "nf4",
- * "int8". */
+ * "int8", "fp4". */
 const char *ls_dtype_name(ls_dtype dtype);
 
 /* bfloat16 is the upper half of an fp32, fp16 IEEE 754's binary16. To them by rounding to nearest

@@ -11,6 +11,7 @@
 #include "base/stop.h"
 #include "checkpoint/adapter_merge.h"
 #include "checkpoint/sentence_folder.h"
+#include "model/quantised_text.h"
 #include "store/adapters.h"
 #include "store/quantised.h"
 #include "store/weights.h"
@@ -181,11 +182,7 @@ static const ls_stored_layout *layout_of(const exporter *self, const ls_stored_t
 static ls_dtype blocks_in(const ls_graph *graph, const ls_stored_layout *layout) {
   if (!layout) return LS_DTYPE_COUNT;
   const int parameter = layout->pieces.items[0].parameter;
-  switch (graph->parameters.items[parameter].about.precision) {
-    case LS_BLOCKS_NF4: return LS_NF4;
-    case LS_BLOCKS_INT8: return LS_INT8;
-    default: return LS_DTYPE_COUNT;
-  }
+  return ls_precision_blocks(graph->parameters.items[parameter].about.precision);
 }
 
 static ls_status check_blocks(const exporter *self, const exported *tensor, ls_error *error) {
@@ -373,7 +370,10 @@ static ls_status begin_tensor(const exporter *self, passing *of, ls_error *error
                                    &of->product, error));
   if (of->product.rank) of->sums = LS_NEW_ARRAY(of->scratch, double, PIECE_ELEMENTS);
   if (tensor->blocks == LS_DTYPE_COUNT) return LS_OK;
-  of->saving = ls_quantised_save(of->scratch, tensor->blocks, &tensor->spec);
+  of->saving =
+      ls_quantised_save(of->scratch, tensor->blocks, self->options->scales_again, &tensor->spec);
+  if (tensor->source->quantised && !of->sums)
+    ls_quantised_take_scales(&of->saving, tensor->source->quantised);
   of->blocks = LS_NEW_ARRAY(of->scratch, float, PIECE_ELEMENTS);
   return LS_OK;
 }
@@ -410,7 +410,8 @@ static int64_t list_specs(exporter *self, spec_list *specs) {
     const exported *each = &self->tensors.items[t];
     ls_quantised_saving saving = {.specs = 1, .spec = {each->spec}};
     if (each->blocks != LS_DTYPE_COUNT)
-      saving = ls_quantised_save(self->arena, each->blocks, &each->spec);
+      saving =
+          ls_quantised_save(self->arena, each->blocks, self->options->scales_again, &each->spec);
     for (int s = 0; s < saving.specs; s++) {
       int64_t own = (int64_t)ls_dtype_bytes(saving.spec[s].dtype);
       for (int d = 0; d < saving.spec[s].ndim; d++) own *= saving.spec[s].dims[d];
@@ -484,7 +485,8 @@ static const char *config_text(exporter *self) {
       others[count++] = module_of(self, each->spec.name);
   }
   if (self->plan.tied_head) others[count++] = module_of(self, self->plan.tied_head);
-  return ls_model_config_quantised(self->arena, &self->written, dtype, others, count);
+  const char *text = ls_model_config_quantised(self->arena, &self->written, dtype, others, count);
+  return self->options->scales_again ? ls_config_scales_again(self->arena, text) : text;
 }
 
 static ls_status write_text(exporter *self, const char *name, const char *text, ls_error *error) {

@@ -7,7 +7,7 @@
  * Tensors have the names, and unless asked otherwise the types, of the folder that the run began
  * with: what was tied or split there is so here. Of a run that trained adapters it is PEFT's folder
  * of them, or with `merge` a model's. With `quantize` it is what transformers saves of a model in
- * bitsandbytes' NF4, or in compressed-tensors' INT8. Written aside and published whole.
+ * bitsandbytes' NF4 or FP4, or in compressed-tensors' INT8. Written aside and published whole.
  * Thread-safe for different folders. */
 #ifndef LS_CHECKPOINT_EXPORT_H
 #define LS_CHECKPOINT_EXPORT_H
@@ -30,9 +30,10 @@ typedef struct ls_export_options {
   int64_t max_shard_bytes;
   bool trust; /* checksums are not looked at */
   bool merge; /* adapters are added to the weights that they are beside, and these are written */
-  /* LS_BLOCKS_NF4 or LS_BLOCKS_INT8: products of blocks are quantised, as training beside adapters
-   * has them; else LS_COMPUTE: all are numbers */
+  /* LS_BLOCKS_NF4, LS_BLOCKS_FP4 or LS_BLOCKS_INT8: products of blocks are quantised, as training
+   * beside adapters has them; else LS_COMPUTE: all are numbers */
   ls_precision quantize;
+  bool scales_again; /* with codes of 4 bits: scales are quantised again */
   /* After each tensor: bytes written so far, of all; NULL: nobody wants to know. */
   void (*progress)(void *context, int64_t done, int64_t all);
   void *context;

@@ -20,9 +20,10 @@ static const char help[] =
     "  --dtype WORD            fp32, bf16, fp16 or fp64 for all tensors\n"
     "  --max-shard-size SIZE   of one file (default 5GB)\n"
     "  --merge                 add adapters to the weights that they are beside, and write these\n"
-    "  --quantize WORD         nf4 (bitsandbytes') or int8 (compressed-tensors'): products of\n"
-    "                          blocks in 4.5 or 8.5 bits a weight, as training beside adapters\n"
-    "                          has them; generate and evaluate run them so\n"
+    "  --quantize WORD         nf4 or fp4 (bitsandbytes'), int8 (compressed-tensors'): products\n"
+    "                          of blocks in 4.5 or 8.5 bits a weight, as training beside adapters\n"
+    "                          has them; generate and evaluate run them so. nf4-double and\n"
+    "                          fp4-double: scales in 8 bits, 4.127 bits a weight in files\n"
     "  --trust                 do not look at the checkpoint's checksums\n"
     "  --names FOLDER          take names and types from this folder of the same model\n"
     "  --help                  this text\n\n"
@@ -42,13 +43,26 @@ static ls_status read_dtype(const char *word, ls_dtype *dtype, ls_error *error) 
   return ls_fail(error, LS_INPUT, "--dtype: found %s; expected fp32, bf16, fp16 or fp64", word);
 }
 
-static ls_status read_kind(const char *word, ls_precision *kind, ls_error *error) {
-  *kind = LS_COMPUTE;
+static ls_status read_kind(const char *word, ls_export_options *options, ls_error *error) {
+  static const struct {
+    const char *word;
+    ls_precision kind;
+    bool scales_again;
+  } kinds[] = {{"nf4", LS_BLOCKS_NF4, false},
+               {"fp4", LS_BLOCKS_FP4, false},
+               {"int8", LS_BLOCKS_INT8, false},
+               {"nf4-double", LS_BLOCKS_NF4, true},
+               {"fp4-double", LS_BLOCKS_FP4, true}};
+  options->quantize = LS_COMPUTE;
   if (!word) return LS_OK;
-  if (strcmp(word, "nf4") == 0) *kind = LS_BLOCKS_NF4;
-  if (strcmp(word, "int8") == 0) *kind = LS_BLOCKS_INT8;
-  if (*kind != LS_COMPUTE) return LS_OK;
-  return ls_fail(error, LS_INPUT, "--quantize: found %s; expected nf4 or int8", word);
+  for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+    if (strcmp(word, kinds[k].word) == 0) {
+      options->quantize = kinds[k].kind;
+      options->scales_again = kinds[k].scales_again;
+      return LS_OK;
+    }
+  return ls_fail(error, LS_INPUT,
+                 "--quantize: found %s; expected nf4, fp4, int8, nf4-double or fp4-double", word);
 }
 
 static ls_status read_size(const char *word, int64_t *bytes, ls_error *error) {
@@ -74,7 +88,7 @@ static ls_status export_to(ls_arena *arena, const ls_words *words, void *flags, 
   request *asked = flags;
   ls_export_options *options = &asked->options;
   LS_TRY(read_dtype(asked->dtype, &options->dtype, error));
-  LS_TRY(read_kind(asked->kind, &options->quantize, error));
+  LS_TRY(read_kind(asked->kind, options, error));
   LS_TRY(read_size(asked->size, &options->max_shard_bytes, error));
   if (!ls_command_is_first()) return LS_OK;
   if (words->key_count)

@@ -48,15 +48,15 @@ static void check_case(ls_kernel kernel, ls_dtype blocks, ls_dtype dtype, int th
 }
 
 static int check_set(const ls_vector_set *set) {
-  static const ls_dtype dtypes[] = {LS_F32, LS_BF16, LS_F16};
+  static const ls_dtype dtypes[] = {LS_F32, LS_BF16, LS_F16}, kinds[] = {LS_NF4, LS_FP4, LS_INT8};
   ls_kernel_table table;
   int run = 0;
   ls_reference_kernels(&table, LS_F32);
   set->fill(&table);
   for (int d = 0; d < 3; d++)
-    for (int b = 0; b < 2; b++)
+    for (int b = 0; b < 3; b++)
       for (int threads = 1; threads <= 3; threads += 2, run++)
-        check_case(table.kernel[LS_OP_DEQUANTIZE], b ? LS_INT8 : LS_NF4, dtypes[d], threads);
+        check_case(table.kernel[LS_OP_DEQUANTIZE], kinds[b], dtypes[d], threads);
   return run;
 }
 
@@ -69,7 +69,7 @@ static void every_set_has_the_bits(void **state) {
   if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
     run += check_set(&ls_vector_set_avx512);
 #endif
-  assert_true(run >= 24);
+  assert_true(run >= 36);
 }
 
 int main(void) {

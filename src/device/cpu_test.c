@@ -77,6 +77,43 @@ static void test_linear_few_rows(void **state) {
   products_of(9, 130, 200);
 }
 
+/* Gradients with as few rows or columns as have a kernel of their own, and one more; of one token,
+ * of none beside another, and of more than are packed at once. */
+static void test_linear_few_sums(void **state) {
+  (void)state;
+  static const int64_t sizes[][3] = {{130, 16, 577}, {131, 600, 16}, {64, 1, 70},  {1, 32, 33},
+                                     {2, 100, 17},   {258, 33, 40},  {8194, 5, 18}};
+  for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+    const int64_t n = sizes[s][0], m = sizes[s][1], k = sizes[s][2];
+    op_case c = {.kind = LS_OP_LINEAR_DW, .inputs = 2, .outputs = 1};
+    c.in[0] = matrix_of(n, m, 1, 2), c.in[1] = matrix_of(n, k, 1, 3);
+    c.out[0] = matrix_of(m, k, 1, 1), c.out[0].kind = SUMS;
+    for (int i = 0; i < 4; i++)
+      case_run(&c, &(variant){.dtype = LS_BF16,
+                              .threads = i % 2 ? MOST_THREADS : 1,
+                              .accumulate = i / 2,
+                              .exact = i == 3});
+  }
+}
+
+/* Products of as many terms as have a kernel of their own, and of others. */
+static void test_linear_shallow(void **state) {
+  (void)state;
+  static const int64_t depths[] = {8, 16, 32, 12, 24};
+  for (size_t d = 0; d < sizeof depths / sizeof *depths; d++)
+    for (int i = 0; i < 8; i++) {
+      const int64_t n = i % 2 ? 131 : 17, wide = i / 2 % 2 ? 577 : 48, deep = depths[d];
+      const bool forward = i / 4;
+      op_case c = {.kind = forward ? LS_OP_LINEAR : LS_OP_LINEAR_DX, .inputs = 2, .outputs = 1};
+      c.in[0] = matrix_of(n, deep, 1, i % 3), c.out[0] = matrix_of(n, wide, 1, 3);
+      c.in[1] = forward ? matrix_of(wide, deep, 1, 1) : matrix_of(deep, wide, 1, 2);
+      case_run(&c, &(variant){.dtype = LS_BF16, .threads = 1});
+      case_run(&c,
+               &(variant){
+                   .dtype = LS_BF16, .threads = MOST_THREADS, .accumulate = true, .exact = i % 2});
+    }
+}
+
 static void test_elementwise(void **state) {
   (void)state;
   run_made(make_elementwise, 26);
@@ -328,6 +365,8 @@ int main(void) {
       cmocka_unit_test(test_linear_ranges),
       cmocka_unit_test(test_linear_divided),
       cmocka_unit_test(test_linear_few_rows),
+      cmocka_unit_test(test_linear_few_sums),
+      cmocka_unit_test(test_linear_shallow),
       cmocka_unit_test(test_elementwise),
       cmocka_unit_test(test_norm),
       cmocka_unit_test(test_headnorm),

@@ -308,7 +308,7 @@ static double value_of(const subject *s, const ls_tensor *tensor, int t, int64_t
 
 static void fill_blocks(const subject *s, const ls_tensor *tensor, int t, ls_view *view) {
   const int64_t elements = ls_tensor_elements(tensor);
-  ls_nf4_block *blocks = LS_NEW_ARRAY(s->arena, ls_nf4_block, elements);
+  ls_four_bit_block *blocks = LS_NEW_ARRAY(s->arena, ls_four_bit_block, elements);
   for (int64_t b = 0; b < elements; b++) {
     float weights[LS_BLOCK_WEIGHTS];
     for (int i = 0; i < LS_BLOCK_WEIGHTS; i++)

@@ -260,7 +260,7 @@ static void fill_blocks(const kernel_case *test, int input) {
   for (int64_t i = 0; i < view->dims[0]; i++)
     for (int64_t j = 0; j < view->dims[1]; j++) {
       float weights[LS_BLOCK_WEIGHTS];
-      ls_nf4_block *block = (ls_nf4_block *)view->data + i * view->dims[1] + j;
+      ls_four_bit_block *block = (ls_four_bit_block *)view->data + i * view->dims[1] + j;
       for (int w = 0; w < LS_BLOCK_WEIGHTS; w++)
         weights[w] = (float)noise(test->seed, input, i, j * LS_BLOCK_WEIGHTS + w);
       ls_blocks_quantise(LS_NF4, weights, 1, block);

@@ -44,8 +44,17 @@ int64_t ls_tensor_elements(const ls_tensor *tensor) {
   return elements;
 }
 
+ls_dtype ls_precision_blocks(ls_precision precision) {
+  switch (precision) {
+    case LS_BLOCKS_NF4: return LS_NF4;
+    case LS_BLOCKS_INT8: return LS_INT8;
+    case LS_BLOCKS_FP4: return LS_FP4;
+    default: return LS_DTYPE_COUNT;
+  }
+}
+
 bool ls_precision_is_blocks(ls_precision precision) {
-  return precision == LS_BLOCKS_NF4 || precision == LS_BLOCKS_INT8;
+  return ls_precision_blocks(precision) != LS_DTYPE_COUNT;
 }
 
 int64_t ls_precision_numbers(ls_precision precision) {

@@ -15,6 +15,7 @@
 
 #include "base/arena.h"
 #include "graph/labels.h"
+#include "lockstep/dtype.h"
 
 typedef struct ls_tensor_id {
   int index; /* -1: none */
@@ -395,6 +396,10 @@ void ls_graph_distillation(ls_graph *graph, ls_tensor_id logits, ls_tensor_id te
  * and top_below. The teacher's distribution is that over these ids alone. */
 void ls_graph_distillation_of_top(ls_graph *graph, ls_tensor_id logits, int64_t top,
                                   double temperature, double share);
+
+/* The type of elements that are blocks of weights; LS_DTYPE_COUNT: of this precision they are none.
+ */
+ls_dtype ls_precision_blocks(ls_precision precision);
 
 /* Whether elements of this precision are blocks of weights; and how many numbers each is. */
 bool ls_precision_is_blocks(ls_precision precision);

@@ -241,6 +241,7 @@ typedef enum ls_precision {
   LS_DOUBLE,      /* fp64: cells */
   LS_BLOCKS_NF4,  /* weights of a frozen parameter, LS_BLOCK_WEIGHTS to an element */
   LS_BLOCKS_INT8, /* likewise */
+  LS_BLOCKS_FP4,  /* likewise */
 } ls_precision;
 
 /* An op that makes gradients of a node's inputs. `in` says what it reads: a, b, c are the gradients

@@ -2,6 +2,8 @@
 
 #include <stddef.h>
 
+#include "graph/graph.h"
+
 static const struct axis_key {
   const char *name;
   size_t offset;
@@ -88,8 +90,9 @@ ls_dtype ls_layout_dtype(const ls_layout *layout, ls_precision precision) {
     case LS_COMPUTE: return layout->compute;
     case LS_ACCUMULATE: return layout->compute == LS_F64 ? LS_F64 : LS_F32;
     case LS_INDEX: return LS_I32;
-    case LS_BLOCKS_NF4: return LS_NF4;
-    case LS_BLOCKS_INT8: return LS_INT8;
+    case LS_BLOCKS_NF4:
+    case LS_BLOCKS_INT8:
+    case LS_BLOCKS_FP4: return ls_precision_blocks(precision);
     case LS_DOUBLE: break;
   }
   return LS_F64;

@@ -480,7 +480,7 @@ static ls_status load_parameter(loader *l, json_t *item, size_t index) {
   json_t *dims, *values;
   if (json_unpack(item, "[sbbbiioiio]", &name, &present, &owner, &trainable, &sharding, &precision,
                   &dims, &made->unit, &made->update, &values) != 0 ||
-      !in_range(sharding, LS_TP_COUNT) || !in_range(precision, LS_BLOCKS_INT8 + 1) ||
+      !in_range(sharding, LS_TP_COUNT) || !in_range(precision, LS_BLOCKS_FP4 + 1) ||
       !in_range(made->unit, l->program->units.count) || !in_range(made->update, LS_UPDATE_COUNT) ||
       !read_ints(values, made->part, LS_PART_COUNT))
     return damaged(l, "parameter", index);

@@ -5,6 +5,7 @@
 
 #include "lockstep/dtype.h"
 #include "model/family.h"
+#include "model/quantised_text.h"
 
 ls_status ls_model_quantize(ls_model_config *config, ls_precision precision, ls_error *error) {
   const int64_t of_head = config->latent ? config->value_dim : config->head_dim;
@@ -46,10 +47,11 @@ ls_status ls_model_set_fp8(ls_model_config *config, ls_error *error) {
                  config->source);
 }
 
-/* NF4 is bitsandbytes', INT8 what compressed-tensors has as groups of 64. MXFP4 is in files alone:
- * weights of it are read as numbers. */
-static const char of_mxfp4[] = "mxfp4", of_nf4[] = "bitsandbytes", of_int8[] = "compressed-tensors",
-                  key[] = "quantization_config";
+/* NF4 and FP4 are bitsandbytes', INT8 what compressed-tensors has as groups of 64. MXFP4 is in
+ * files alone: weights of it are read as numbers. */
+static const char of_mxfp4[] = "mxfp4", of_four_bits[] = "bitsandbytes",
+                  of_int8[] = "compressed-tensors", key[] = "quantization_config",
+                  again_key[] = "bnb_4bit_use_double_quant";
 
 static ls_status expect_word(const ls_json_object *json, const char *name, const char *expected,
                              ls_error *error) {
@@ -60,15 +62,19 @@ static ls_status expect_word(const ls_json_object *json, const char *name, const
                  found, expected);
 }
 
-static ls_status read_nf4(const ls_json_object *json, ls_error *error) {
+static ls_status read_four_bits(const ls_json_object *json, ls_precision *precision,
+                                ls_error *error) {
   bool four;
+  const char *type;
   LS_TRY(ls_json_bool_or(json, "load_in_4bit", false, &four, error));
   if (!four)
     return ls_fail(error, LS_INPUT,
                    "%s: load_in_4bit: found false; expected true: of bitsandbytes' "
-                   "formats NF4 is built",
+                   "formats NF4 and FP4 are built",
                    json->where);
-  LS_TRY(expect_word(json, "bnb_4bit_quant_type", "nf4", error));
+  LS_TRY(ls_json_string_or(json, "bnb_4bit_quant_type", "fp4", &type, error)); /* as there */
+  *precision = strcmp(type, "fp4") == 0 ? LS_BLOCKS_FP4 : LS_BLOCKS_NF4;
+  if (*precision == LS_BLOCKS_NF4) LS_TRY(expect_word(json, "bnb_4bit_quant_type", "nf4", error));
   if (!ls_json_has(json, "bnb_4bit_quant_storage")) return LS_OK;
   return expect_word(json, "bnb_4bit_quant_storage", "uint8", error);
 }
@@ -115,9 +121,8 @@ static ls_status read_object(ls_arena *arena, const ls_json_object *json, ls_pre
   if (strcmp(method, of_int8) == 0) return read_int8(arena, json, error);
   *precision = LS_COMPUTE;
   if (strcmp(method, of_mxfp4) == 0) return LS_OK;
-  *precision = LS_BLOCKS_NF4;
-  LS_TRY(expect_word(json, "quant_method", of_nf4, error));
-  return read_nf4(json, error);
+  LS_TRY(expect_word(json, "quant_method", of_four_bits, error));
+  return read_four_bits(json, precision, error);
 }
 
 ls_status ls_config_read_blocks(ls_arena *arena, const ls_json_object *json,
@@ -133,9 +138,10 @@ ls_status ls_config_read_blocks(ls_arena *arena, const ls_json_object *json,
 
 /* `others`: products that are no blocks; NULL: nobody asks. */
 static json_t *describe(ls_precision precision, json_t *others) {
-  if (precision == LS_BLOCKS_NF4)
-    return json_pack("{s:s, s:b, s:s, s:b, s:s, s:o*}", "quant_method", of_nf4, "load_in_4bit", 1,
-                     "bnb_4bit_quant_type", "nf4", "bnb_4bit_use_double_quant", 0,
+  if (precision != LS_BLOCKS_INT8)
+    return json_pack("{s:s, s:b, s:s, s:b, s:s, s:o*}", "quant_method", of_four_bits,
+                     "load_in_4bit", 1, "bnb_4bit_quant_type",
+                     ls_dtype_name(ls_precision_blocks(precision)), again_key, 0,
                      "bnb_4bit_quant_storage", "uint8", "llm_int8_skip_modules", others);
   return json_pack(
       "{s:s, s:s, s:s, s:{s:{s:[s], s:n, s:n, s:{s:i, s:s, s:s, s:i, s:b, s:b}}}, s:o*}",
@@ -143,6 +149,23 @@ static json_t *describe(ls_precision precision, json_t *others) {
       "config_groups", "group_0", "targets", "Linear", "input_activations", "output_activations",
       "weights", "num_bits", 8, "type", "int", "strategy", "group", "group_size",
       (int)LS_BLOCK_WEIGHTS, "symmetric", 1, "dynamic", 0, "ignore", others);
+}
+
+/* Takes the json. */
+static const char *text_of(ls_arena *arena, json_t *json) {
+  char *dumped = ls_config_dump(json);
+  if (!dumped) ls_panic("no memory for a config.json");
+  const char *text = ls_arena_printf(arena, "%s\n", dumped);
+  free(dumped);
+  json_decref(json);
+  return text;
+}
+
+const char *ls_config_scales_again(ls_arena *arena, const char *text) {
+  json_t *json = json_loads(text, 0, NULL), *said = json_object_get(json, key);
+  LS_ASSERT(said);
+  if (json_object_set_new(said, again_key, json_true())) ls_panic("no memory for a config.json");
+  return text_of(arena, json);
 }
 
 const char *ls_config_with_blocks(ls_arena *arena, const char *text, ls_precision precision,
@@ -155,10 +178,8 @@ const char *ls_config_with_blocks(ls_arena *arena, const char *text, ls_precisio
     for (int i = 0; names && i < count; i++) json_array_append_new(names, json_string(others[i]));
     const int failed = wants ? json_object_set_new(json, key, describe(precision, names))
                              : json_object_del(json, key);
-    char *dumped = failed ? NULL : ls_config_dump(json);
-    if (!dumped) ls_panic("no memory for a config.json");
-    text = ls_arena_printf(arena, "%s\n", dumped);
-    free(dumped);
+    if (failed) ls_panic("no memory for a config.json");
+    return text_of(arena, json);
   }
   json_decref(json);
   return text;

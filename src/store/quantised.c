@@ -7,8 +7,12 @@
 #include "text/json.h"
 #include "text/quote.h"
 
-static const char state_end[] = ".quant_state.bitsandbytes__";
-static const char kind[] = "nf4";
+static const struct {
+  const char *name, *end;
+  ls_dtype blocks;
+} four_bits[] = {{"nf4", ".quant_state.bitsandbytes__nf4", LS_NF4},
+                 {"fp4", ".quant_state.bitsandbytes__fp4", LS_FP4}};
+enum { FOUR_BITS = sizeof four_bits / sizeof *four_bits };
 static const char int8_end[] = "_scale";
 static const char mx_blocks[] = "_blocks", mx_scales[] = "_scales";
 enum { MAP = 256, MX_WEIGHTS = 32, MX_NONE = 255, MX_BIAS = 127 };
@@ -50,11 +54,14 @@ static float float_at(const char *data, int64_t i) {
   return value;
 }
 
-static ls_status check_map(ls_arena *arena, const ls_stored_tensor *tensor, ls_error *error) {
+static ls_status check_map(ls_arena *arena, const ls_stored_tensor *tensor, int kind,
+                           ls_error *error) {
   const char *map;
-  LS_TRY(find_part(arena, tensor, ".quant_map", LS_F32, LS_NF4_CODES, &map, error));
-  if (memcmp(map, ls_nf4_values, sizeof ls_nf4_values) == 0) return LS_OK;
-  return fail(tensor, ".quant_map", "the 16 numbers of NF4", error);
+  const float *values = ls_blocks_values(four_bits[kind].blocks);
+  LS_TRY(find_part(arena, tensor, ".quant_map", LS_F32, LS_FOUR_BIT_CODES, &map, error));
+  if (memcmp(map, values, LS_FOUR_BIT_CODES * sizeof *values) == 0) return LS_OK;
+  return fail(tensor, ".quant_map",
+              ls_arena_printf(arena, "the 16 numbers of %s", four_bits[kind].name), error);
 }
 
 static ls_status read_nested(ls_arena *arena, const ls_stored_tensor *tensor,
@@ -89,10 +96,11 @@ static ls_status read_type(const ls_json_object *state, ls_dtype *dtype, ls_erro
                  name);
 }
 
-static ls_status read_state(ls_arena *arena, ls_stored_tensor *tensor, const ls_json_object *state,
-                            ls_error *error) {
+static ls_status read_state(ls_arena *arena, ls_stored_tensor *tensor, int kind,
+                            const ls_json_object *state, ls_error *error) {
   ls_quantised *made = LS_NEW(arena, ls_quantised);
-  *made = (ls_quantised){.blocks = LS_NF4, .codes = tensor->data, .scale_type = LS_F32};
+  *made =
+      (ls_quantised){.blocks = four_bits[kind].blocks, .codes = tensor->data, .scale_type = LS_F32};
   const char *found;
   int64_t block, *dims, count;
   int ndim;
@@ -101,21 +109,24 @@ static ls_status read_state(ls_arena *arena, ls_stored_tensor *tensor, const ls_
   LS_TRY(ls_json_ints(arena, state, "shape", &dims, &ndim, error));
   ls_dtype dtype = LS_F32;
   LS_TRY(read_type(state, &dtype, error));
-  if (strcmp(found, kind) != 0 || block != LS_BLOCK_WEIGHTS)
-    return fail(tensor, state_end, "quant_type nf4 and blocksize 64, which are built", error);
+  if (strcmp(found, four_bits[kind].name) != 0 || block != LS_BLOCK_WEIGHTS)
+    return fail(tensor, four_bits[kind].end,
+                ls_arena_printf(arena, "quant_type %s and blocksize 64, which is built",
+                                four_bits[kind].name),
+                error);
   if (ndim != 2 || dims[0] < 1 || dims[1] < 1 || dims[1] % LS_BLOCK_WEIGHTS != 0 ||
       __builtin_mul_overflow(dims[0], dims[1], &count) || tensor->dtype != LS_U8 ||
       count % 2 != 0 || tensor->count != count / 2)
-    return fail(tensor, state_end, "a shape of rows of whole blocks, and a byte for two numbers",
-                error);
-  LS_TRY(check_map(arena, tensor, error));
+    return fail(tensor, four_bits[kind].end,
+                "a shape of rows of whole blocks, and a byte for two numbers", error);
+  LS_TRY(check_map(arena, tensor, kind, error));
   if (ls_json_has(state, "nested_blocksize"))
     LS_TRY(read_nested(arena, tensor, state, count / LS_BLOCK_WEIGHTS, made, error));
   else
     LS_TRY(find_part(arena, tensor, ".absmax", LS_F32, count / LS_BLOCK_WEIGHTS, &made->scales,
                      error));
   tensor->quantised = made;
-  tensor->format = kind;
+  tensor->format = four_bits[kind].name;
   tensor->dtype = dtype;
   tensor->ndim = ndim;
   tensor->dims = dims;
@@ -187,19 +198,19 @@ static ls_status find_mxfp4(ls_arena *arena, ls_stored_tensor *tensor, ls_error 
 }
 
 ls_status ls_quantised_find(ls_arena *arena, ls_stored_tensor *tensor, ls_error *error) {
-  const char *end = ls_arena_printf(arena, "%s%s", state_end, kind);
-  const ls_stored_tensor *stored = beside(arena, tensor, end);
-  if (!stored && beside(arena, tensor, ls_arena_printf(arena, "%sfp4", state_end)))
-    return fail(tensor, state_end, "nf4: fp4 is not built", error);
+  const ls_stored_tensor *stored = NULL;
+  int kind = -1;
+  while (!stored && ++kind < FOUR_BITS) stored = beside(arena, tensor, four_bits[kind].end);
   if (!stored) LS_TRY(find_int8(arena, tensor, error));
   if (!stored) return tensor->quantised ? LS_OK : find_mxfp4(arena, tensor, error);
-  if (stored->dtype != LS_U8 || !stored->data) return fail(tensor, end, "bytes of JSON", error);
+  if (stored->dtype != LS_U8 || !stored->data)
+    return fail(tensor, four_bits[kind].end, "bytes of JSON", error);
   const char *name = ls_arena_printf(arena, "%s: %s", stored->file, stored->name);
   json_t *root;
   ls_json_object state;
   LS_TRY(ls_json_parse(name, stored->data, stored->bytes, 0, &root, error));
   ls_status status = ls_json_root(name, root, &state, error);
-  if (status == LS_OK) status = read_state(arena, tensor, &state, error);
+  if (status == LS_OK) status = read_state(arena, tensor, kind, &state, error);
   json_decref(root);
   return status;
 }
@@ -210,6 +221,7 @@ bool ls_quantised_is_part(const ls_stored_tensor *tensor) {
                                      ".nested_quant_map",
                                      ".quant_map",
                                      ".quant_state.bitsandbytes__nf4",
+                                     ".quant_state.bitsandbytes__fp4",
                                      int8_end};
   ls_arena *scratch = ls_arena_create();
   bool is_part = false;

@@ -22,13 +22,13 @@ static const int64_t shape[] = {ROWS, COLUMNS};
 static char blocks[2][BLOCKS * sizeof(ls_int8_block)];
 
 /* Blocks of weights, in three calls of unequal lengths; returns the file. */
-static const char *save(ls_dtype kind, const char *name) {
+static const char *save_as(ls_dtype kind, bool again, const char *name) {
   static float weights[ROWS * COLUMNS];
   for (int i = 0; i < ROWS * COLUMNS; i++)
     weights[i] = (float)(ls_random_normal(71, 0, (uint64_t)i) * 0.05);
   ls_blocks_quantise(kind, weights, BLOCKS, blocks[0]);
   const ls_tensor_spec weight = {.name = "a.weight", .dtype = LS_BF16, .ndim = 2, .dims = shape};
-  ls_quantised_saving saving = ls_quantised_save(arena, kind, &weight);
+  ls_quantised_saving saving = ls_quantised_save(arena, kind, again, &weight);
   ls_safetensors_writer *writer;
   ls_error error = {0};
   const char *path = in_folder(name);
@@ -42,6 +42,10 @@ static const char *save(ls_dtype kind, const char *name) {
         LS_OK);
   if (ls_safetensors_finish(&writer, &error) != LS_OK) fail_msg("%s", error.text);
   return path;
+}
+
+static const char *save(ls_dtype kind, const char *name) {
+  return save_as(kind, false, name);
 }
 
 /* The file's bytes with one of its names or values replaced, opened. */
@@ -107,18 +111,18 @@ static void mxfp4_is_numbers(void **state) {
 
 static void what_is_saved_comes_back(void **state) {
   (void)state;
-  static const ls_dtype kinds[] = {LS_NF4, LS_INT8};
-  for (int k = 0; k < 2; k++) {
+  static const ls_dtype kinds[] = {LS_NF4, LS_INT8, LS_FP4};
+  for (int k = 0; k < 3; k++) {
+    const char *name = ls_dtype_name(kinds[k]);
     ls_error error = {0};
     ls_safetensors *set;
-    if (reopen(save(kinds[k], k ? "int8" : "nf4"), NULL, NULL, &set, &error) != LS_OK)
-      fail_msg("%s", error.text);
+    if (reopen(save(kinds[k], name), NULL, NULL, &set, &error) != LS_OK) fail_msg("%s", error.text);
     assert_int_equal(ls_safetensors_count(set), 1);
     const ls_stored_tensor *tensor = ls_safetensors_find(set, "a.weight");
     assert_non_null(tensor);
     assert_int_equal(tensor->quantised->blocks, kinds[k]);
-    assert_string_equal(tensor->format, k ? "int8" : "nf4");
-    assert_int_equal(tensor->dtype, k ? LS_F32 : LS_BF16);
+    assert_string_equal(tensor->format, name);
+    assert_int_equal(tensor->dtype, kinds[k] == LS_INT8 ? LS_F32 : LS_BF16);
     assert_true(tensor->ndim == 2 && tensor->dims[0] == ROWS && tensor->dims[1] == COLUMNS);
     assert_int_equal(ls_stored_tensor_read(tensor, 0, ROWS * COLUMNS, kinds[k], blocks[1], &error),
                      LS_OK);
@@ -127,6 +131,53 @@ static void what_is_saved_comes_back(void **state) {
     ls_blocks_restore(kinds[k], blocks[0], BLOCKS, all);
     assert_int_equal(ls_stored_tensor_read(tensor, 777, 100, LS_F32, some, &error), LS_OK);
     assert_memory_equal(some, all + 777, sizeof some);
+    ls_safetensors_close(&set);
+  }
+}
+
+/* Scales that are quantised again are off by half a step at most, and saved from there the same
+ * bits of all; numbers of them are those of the scales. */
+static void scales_are_quantised_again(void **state) {
+  (void)state;
+  static const ls_dtype kinds[] = {LS_NF4, LS_FP4};
+  for (int k = 0; k < 2; k++) {
+    ls_error error = {0};
+    ls_safetensors *set;
+    const char *path = save_as(kinds[k], true, "double");
+    if (reopen(path, NULL, NULL, &set, &error) != LS_OK) fail_msg("%s", error.text);
+    const ls_stored_tensor *tensor = ls_safetensors_find(set, "a.weight");
+    assert_non_null(tensor);
+    assert_non_null(tensor->quantised->nested);
+    assert_int_equal(ls_stored_tensor_read(tensor, 0, ROWS * COLUMNS, kinds[k], blocks[1], &error),
+                     LS_OK);
+    const ls_four_bit_block *made = (const ls_four_bit_block *)blocks[0];
+    const ls_four_bit_block *found = (const ls_four_bit_block *)blocks[1];
+    double mean = 0, most = 0;
+    for (int b = 0; b < BLOCKS; b++) mean += (double)made[b].scale / BLOCKS;
+    for (int b = 0; b < BLOCKS; b++) most = fmax(most, fabs((double)made[b].scale - mean));
+    int moved = 0;
+    for (int b = 0; b < BLOCKS; b++) {
+      assert_memory_equal(made[b].codes, found[b].codes, sizeof made[b].codes);
+      assert_true(fabs((double)made[b].scale - (double)found[b].scale) < most * 0.0072);
+      moved += made[b].scale != found[b].scale;
+    }
+    assert_true(moved > BLOCKS / 2);
+    const ls_tensor_spec weight = {.name = "a.weight", .dtype = LS_BF16, .ndim = 2, .dims = shape};
+    ls_quantised_saving saving = ls_quantised_save(arena, kinds[k], true, &weight);
+    ls_safetensors_writer *writer;
+    const char *copy = in_folder("copy");
+    ls_quantised_take_scales(&saving, tensor->quantised);
+    assert_ptr_equal(saving.from, tensor->quantised);
+    assert_int_equal(
+        ls_safetensors_create(copy, saving.spec, saving.specs, NULL, 0, &writer, &error), LS_OK);
+    assert_int_equal(ls_quantised_append(arena, &saving, writer, blocks[1], BLOCKS, &error), LS_OK);
+    assert_int_equal(ls_safetensors_finish(&writer, &error), LS_OK);
+    char *data[2];
+    size_t bytes[2];
+    assert_int_equal(ls_file_read(arena, path, &data[0], &bytes[0], &error), LS_OK);
+    assert_int_equal(ls_file_read(arena, copy, &data[1], &bytes[1], &error), LS_OK);
+    assert_int_equal(bytes[0], bytes[1]);
+    assert_memory_equal(data[0], data[1], bytes[0]);
     ls_safetensors_close(&set);
   }
 }
@@ -143,14 +194,20 @@ static void it_is_their_form(void **state) {
                  "\"a.weight.quant_map\":{\"dtype\":\"F32\",\"shape\":[16]",
                  "{\"quant_type\": \"nf4\", \"blocksize\": 64, \"dtype\": \"bfloat16\", "
                  "\"shape\": [300, 192]}"}},
+               {LS_FP4,
+                {"\"a.weight\":{\"dtype\":\"U8\",\"shape\":[28800,1]",
+                 "\"a.weight.quant_state.bitsandbytes__fp4\":{\"dtype\":\"U8\"",
+                 "\"a.weight.quant_map\":{\"dtype\":\"F32\",\"shape\":[16]",
+                 "{\"quant_type\": \"fp4\", \"blocksize\": 64, \"dtype\": \"bfloat16\", "
+                 "\"shape\": [300, 192]}"}},
                {LS_INT8,
                 {"\"a.weight\":{\"dtype\":\"I8\",\"shape\":[300,192]",
                  "\"a.weight_scale\":{\"dtype\":\"F32\",\"shape\":[300,3]"}}};
-  for (int f = 0; f < 2; f++) {
+  for (int f = 0; f < 3; f++) {
     char *data;
     size_t bytes;
     ls_error error = {0};
-    const char *path = save(forms[f].kind, f ? "int8" : "nf4");
+    const char *path = save(forms[f].kind, ls_dtype_name(forms[f].kind));
     assert_int_equal(ls_file_read(arena, path, &data, &bytes, &error), LS_OK);
     for (int e = 0; e < 4 && forms[f].entry[e]; e++)
       if (!memmem(data, bytes, forms[f].entry[e], strlen(forms[f].entry[e])))
@@ -176,6 +233,7 @@ static void what_does_not_fit_is_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(what_is_saved_comes_back, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(scales_are_quantised_again, set_up, tear_down),
       cmocka_unit_test_setup_teardown(mxfp4_is_numbers, set_up, tear_down),
       cmocka_unit_test_setup_teardown(it_is_their_form, set_up, tear_down),
       cmocka_unit_test_setup_teardown(what_does_not_fit_is_refused, set_up, tear_down)};

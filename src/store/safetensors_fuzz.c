@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 /* Of one that stands for blocks: its scales may be no numbers. */
 static void check_quantised(const ls_stored_tensor *tensor) {
   ls_error error = {0};
-  ls_nf4_block block;
+  ls_four_bit_block block;
   double edges[2];
   const int64_t last = tensor->count - LS_BLOCK_WEIGHTS;
   LS_ASSERT(tensor->bytes == (size_t)tensor->count / 2 && last >= 0);

@@ -96,8 +96,7 @@ static ls_status check_blocks(const ls_graph *graph, const ls_stored_layout *lay
                               const ls_stored_tensor *tensor, bool others, ls_error *error) {
   if (!has_blocks(graph, layout)) return LS_OK;
   const int first = layout->pieces.items[0].parameter;
-  const bool nf4 = graph->parameters.items[first].about.precision == LS_BLOCKS_NF4;
-  const ls_dtype wanted = nf4 ? LS_NF4 : LS_INT8;
+  const ls_dtype wanted = ls_precision_blocks(graph->parameters.items[first].about.precision);
   if (layout->transposed)
     return ls_fail(error, LS_INPUT,
                    "%s: %.100s is stored transposed, as [in, out], whose quantising is not built: "

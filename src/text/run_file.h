@@ -178,7 +178,8 @@ typedef enum ls_run_quantize {
   LS_RUN_QUANTIZE_AUTO, /* as the model's folder is */
   LS_RUN_QUANTIZE_NONE,
   LS_RUN_QUANTIZE_NF4,
-  LS_RUN_QUANTIZE_INT8
+  LS_RUN_QUANTIZE_INT8,
+  LS_RUN_QUANTIZE_FP4
 } ls_run_quantize;
 
 typedef struct ls_run_lora {

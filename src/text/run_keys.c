@@ -223,7 +223,8 @@ const ls_run_key ls_run_keys[] = {
     {"lora.dropout", LS_RUN_NUMBER, AT(lora.dropout), .default_text = "auto", .word = "auto",
      .word_value = -1, .low = 0, .high = 1, .below_high = true,
      .help = "dropout rate of the adapters' input; auto: as the model's folder has it, else 0"},
-    {"quantize", LS_RUN_CHOICE, AT(quantize), .default_text = "auto", .words = "auto none nf4 int8",
+    {"quantize", LS_RUN_CHOICE, AT(quantize), .default_text = "auto",
+     .words = "auto none nf4 int8 fp4",
      .help =
          "how frozen weights of a block's products are kept; auto: as the model's folder has them"},
 

@@ -43,6 +43,7 @@ typedef enum operand_kind {
   ASCENDING,   /* int32 up to `range` - 1, of each row each once; a first one may be -1 */
   DOUBLES,     /* normal numbers, fp64 always */
   NF4_BLOCKS,  /* of quantised weights */
+  FP4_BLOCKS,
   INT8_BLOCKS,
   CODES, /* of 8 bits */
 } operand_kind;
@@ -152,6 +153,7 @@ static inline ls_dtype dtype_of(const operand *o, ls_dtype compute) {
     case CELL: return LS_F64;
     case NARROW_SUMS: return LS_BF16;
     case NF4_BLOCKS: return LS_NF4;
+    case FP4_BLOCKS: return LS_FP4;
     case INT8_BLOCKS: return LS_INT8;
     case CODES: return LS_U8;
     default: return LS_F32;

@@ -35,7 +35,7 @@ static inline void make_linear_blocks(op_case *c) {
   c->inputs = 2, c->outputs = 1;
   c->in[0] = forward ? nk : nm, c->out[0] = forward ? nm : nk;
   c->in[1] = matrix_of(m, blocks, random_below(3), random_below(2));
-  c->in[1].kind = random_below(2) ? NF4_BLOCKS : INT8_BLOCKS;
+  c->in[1].kind = (operand_kind)(NF4_BLOCKS + random_below(3));
 }
 
 static inline void make_elementwise(op_case *c) {

@@ -4,6 +4,7 @@
  * at a time, so that the copies of a vocabulary's weights and logits stay small. */
 #include <string.h>
 
+#include "base/blocks.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/linear_plan.h"
 #include "device/cpu/vector_table.h"
@@ -224,7 +225,7 @@ static void order_as_codes(float *x, int64_t count) {
   for (int64_t at = 0; at < count; at += LS_BLOCK_WEIGHTS) {
     float block[LS_BLOCK_WEIGHTS];
     memcpy(block, x + at, sizeof block);
-    for (int i = 0; i < LS_BLOCK_WEIGHTS; i++) x[at + ls_nf4_place(i)] = block[i];
+    for (int i = 0; i < LS_BLOCK_WEIGHTS; i++) x[at + ls_four_bit_place(i)] = block[i];
   }
 }
 
@@ -240,7 +241,7 @@ static ls_status few_rows(const ls_linear *l, const ls_kernel_args *args, ls_err
                         .dims = {l->n, l->m},
                         .valid = {l->n, l->m}};
   widen(&wide, l->nk, 0, 0);
-  if (l->mk->dtype == LS_NF4) order_as_codes(x, l->n * l->k);
+  if (ls_blocks_values(l->mk->dtype)) order_as_codes(x, l->n * l->k);
   const ls_few_rows product = {.y = sums.data,
                                .x = x,
                                .weights = l->mk->data,
@@ -309,6 +310,98 @@ static ls_status multiply_split(const ls_product *p, bool add, const ls_kernel_a
   return LS_OK;
 }
 
+static void few_sums_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  ls_cpu_vectors()->few_sums_make(work, begin, end);
+}
+
+/* A gradient with few rows or columns: some tokens after others, so that scratch is bounded. */
+static ls_status few_sums(const ls_linear *l, const ls_kernel_args *args, ls_error *error) {
+  enum { AT_ONCE = 8192 };
+  const bool turned = l->k < l->m;
+  const int64_t few = turned ? l->k : l->m, many = turned ? l->m : l->k;
+  const size_t bytes = (size_t)ls_few_sums_words(least(l->n, AT_ONCE), few) * sizeof(uint32_t);
+  uint32_t *pairs = ls_cpu_scratch(args, bytes);
+  if (!pairs) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
+  for (int64_t row = 0; row < l->n; row += AT_ONCE) {
+    const ls_bf16_rows nk = {(const uint16_t *)(const void *)element(l->nk, row, 0),
+                             l->nk->dims[1]};
+    const ls_bf16_rows nm = {(const uint16_t *)(const void *)element(l->nm, row, 0),
+                             l->nm->dims[1]};
+    const ls_few_sums sums = {.y = l->mk->data,
+                              .stride = l->mk->dims[1],
+                              .few = turned ? nk : nm,
+                              .many = turned ? nm : nk,
+                              .tokens = least(AT_ONCE, l->n - row),
+                              .few_columns = few,
+                              .many_columns = many,
+                              .turned = turned,
+                              .add = l->add || row > 0,
+                              .pairs = pairs};
+    ls_cpu_vectors()->few_sums_pack(&sums);
+    ls_host_split(args->queue->facts->threads, ls_cpu_parts(args->queue->facts, sums.tokens * many),
+                  (many + LS_FEW_SUMS_UNIT - 1) / LS_FEW_SUMS_UNIT, few_sums_turns, &sums);
+  }
+  return LS_OK;
+}
+
+/* Whether x and y are bf16 that is multiplied as it is, by kernels of our own. */
+static bool multiplies_pairs(const ls_linear *l, const ls_device_facts *facts) {
+  return l->nk->dtype == LS_BF16 && l->nm->dtype == LS_BF16 && ls_cpu_vectors()->few_sums_make &&
+         ls_device_multiplies(facts, LS_BF16);
+}
+
+static bool has_few_sums(const ls_linear *l, const ls_device_facts *facts) {
+  enum { FEW = 2 * LS_FEW_SUMS_UNIT };
+  return l->kind == LS_OP_LINEAR_DW && least(l->m, l->k) <= FEW && l->mk->dtype == LS_F32 &&
+         multiplies_pairs(l, facts);
+}
+
+static void shallow_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  ls_cpu_vectors()->shallow_make(work, begin, end);
+}
+
+static ls_shallow shallow_of(const ls_linear *l) {
+  const bool forward = l->kind == LS_OP_LINEAR;
+  const ls_view *x = forward ? l->nk : l->nm, *y = forward ? l->nm : l->nk;
+  const int64_t stride = l->mk->dims[1];
+  return (ls_shallow){.y = y->data,
+                      .stride = y->dims[1],
+                      .x = {x->data, x->dims[1]},
+                      .w = l->mk->data,
+                      .w_row = forward ? 1 : stride,
+                      .w_column = forward ? stride : 1,
+                      .columns = forward ? l->m : l->k,
+                      .depth = forward ? l->k : l->m,
+                      .add = l->add};
+}
+
+static size_t shallow_bytes(const ls_shallow *p) {
+  return (size_t)(p->depth / 2 * ls_shallow_stride(p->columns)) * sizeof(uint32_t);
+}
+
+/* A product of as few terms as an adapter has, whose copy stays within the recipe. */
+static bool is_shallow(const ls_linear *l, const ls_device_facts *facts) {
+  enum { MOST = 1 << 19 };
+  if (l->kind == LS_OP_LINEAR_DW || l->mk->dtype != LS_BF16 || !multiplies_pairs(l, facts))
+    return false;
+  const ls_shallow p = shallow_of(l);
+  return (p.depth == 8 || p.depth == 16 || p.depth == LS_SHALLOW) && shallow_bytes(&p) <= MOST;
+}
+
+static ls_status shallow(const ls_linear *l, const ls_kernel_args *args, ls_error *error) {
+  ls_shallow product = shallow_of(l);
+  product.pairs = ls_cpu_scratch(args, shallow_bytes(&product));
+  if (!product.pairs)
+    return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", shallow_bytes(&product));
+  ls_cpu_vectors()->shallow_pack(&product);
+  ls_host_split(args->queue->facts->threads,
+                ls_cpu_parts(args->queue->facts, l->n * product.columns), l->n, shallow_turns,
+                &product);
+  return LS_OK;
+}
+
 static ls_status many_rows(const ls_linear *l, const ls_kernel_args *args, ls_error *error) {
   if (!ls_linear_is_direct(args->queue->facts, l)) return widened(l, args, error);
   const ls_product p = ls_product_of(l->kind, l->nk, l->nm, l->mk, l->n, l->m, l->k);
@@ -357,6 +450,8 @@ ls_status ls_cpu_linear(ls_op_kind kind, const ls_kernel_args *args, ls_error *e
   clear_output(&l, empty);
   if (empty) return LS_OK;
   if (ls_linear_is_few_rows(&l)) return few_rows(&l, args, error);
+  if (has_few_sums(&l, args->queue->facts)) return few_sums(&l, args, error);
+  if (is_shallow(&l, args->queue->facts)) return shallow(&l, args, error);
   return (ls_linear_has_blocks(&l) ? in_panels : many_rows)(&l, args, error);
 }
 

@@ -1,5 +1,5 @@
-/* Blocks of quantised weights as matrices (base/blocks.h). Memory is the floor: of NF4 half a byte
- * and a bit are read for each number that is written. */
+/* Blocks of quantised weights as matrices (base/blocks.h). Memory is the floor: of codes of 4 bits
+ * half a byte and a bit are read for each number that is written. */
 #include "base/blocks.h"
 #include "device/cpu/vector_kernels.h"
 
@@ -16,14 +16,14 @@ LS_INLINE void codes_of(const uint8_t *bytes, __m128i codes[2]) {
 #endif
 
 #if defined(__AVX512F__)
-LS_INLINE void restore_nf4(const ls_nf4_block *block, float *to) {
-  const __m512 values = _mm512_loadu_ps(ls_nf4_values), scale = _mm512_set1_ps(block->scale);
+LS_INLINE void restore_four_bits(const ls_four_bit_block *block, const float *values, float *to) {
+  const __m512 table = _mm512_loadu_ps(values), scale = _mm512_set1_ps(block->scale);
 #pragma GCC unroll 2
   for (int half = 0; half < 2; half++) {
     __m128i codes[2];
     codes_of(block->codes + 16 * half, codes);
     for (int i = 0; i < 2; i++) {
-      const __m512 picked = _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(codes[i]), values);
+      const __m512 picked = _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(codes[i]), table);
       _mm512_storeu_ps(to + 32 * half + 16 * i, _mm512_mul_ps(picked, scale));
     }
   }
@@ -37,8 +37,8 @@ LS_INLINE __m256 pick(__m128i codes, __m256 below, __m256 above) {
                           upper);
 }
 
-LS_INLINE void restore_nf4(const ls_nf4_block *block, float *to) {
-  const __m256 below = _mm256_loadu_ps(ls_nf4_values), above = _mm256_loadu_ps(ls_nf4_values + 8);
+LS_INLINE void restore_four_bits(const ls_four_bit_block *block, const float *values, float *to) {
+  const __m256 below = _mm256_loadu_ps(values), above = _mm256_loadu_ps(values + 8);
   const __m256 scale = _mm256_set1_ps(block->scale);
   for (int half = 0; half < 2; half++) {
     __m128i codes[2];
@@ -50,10 +50,10 @@ LS_INLINE void restore_nf4(const ls_nf4_block *block, float *to) {
   }
 }
 #else
-LS_INLINE void restore_nf4(const ls_nf4_block *block, float *to) {
+LS_INLINE void restore_four_bits(const ls_four_bit_block *block, const float *values, float *to) {
   for (int i = 0; i < LS_BLOCK_WEIGHTS / 2; i++) {
-    to[2 * i] = ls_nf4_values[block->codes[i] >> 4] * block->scale;
-    to[2 * i + 1] = ls_nf4_values[block->codes[i] & 15] * block->scale;
+    to[2 * i] = values[block->codes[i] >> 4] * block->scale;
+    to[2 * i + 1] = values[block->codes[i] & 15] * block->scale;
   }
 }
 #endif
@@ -64,7 +64,8 @@ LS_INLINE void restore_int8(const ls_int8_block *block, float *to) {
   for (int i = 0; i < LS_BLOCK_WEIGHTS; i++) to[i] = (float)block->codes[i] * scale;
 }
 
-LS_INLINE void restore_row(const ls_view *in, const ls_view *out, int64_t row, bool nf4) {
+LS_INLINE void restore_row(const ls_view *in, const ls_view *out, int64_t row,
+                           const float *values) {
   enum { AHEAD = 1024 }; /* bytes, which the processor fetches from the next pages too */
   const int64_t bytes = (int64_t)ls_dtype_bytes(in->dtype);
   const char *blocks = view_at(in, row, 0);
@@ -73,8 +74,8 @@ LS_INLINE void restore_row(const ls_view *in, const ls_view *out, int64_t row, b
     const int64_t at = b * LS_BLOCK_WEIGHTS;
     __builtin_prefetch(blocks + AHEAD, 0, 2);
     float *to = piece_target(out, row, at, LS_BLOCK_WEIGHTS, false, buffer);
-    if (nf4)
-      restore_nf4((const ls_nf4_block *)(const void *)blocks, to);
+    if (values)
+      restore_four_bits((const ls_four_bit_block *)(const void *)blocks, values, to);
     else
       restore_int8((const ls_int8_block *)(const void *)blocks, to);
     piece_store(out, row, at, LS_BLOCK_WEIGHTS, false, buffer);
@@ -84,11 +85,12 @@ LS_INLINE void restore_row(const ls_view *in, const ls_view *out, int64_t row, b
 static void dequantize_turns(const void *work, int part, int64_t begin, int64_t end) {
   (void)part;
   const ls_kernel_args *args = work;
+  const float *values = ls_blocks_values(args->in[0].dtype);
   for (int64_t row = begin; row < end; row++) {
-    if (args->in[0].dtype == LS_NF4)
-      restore_row(&args->in[0], &args->out[0], row, true);
+    if (values)
+      restore_row(&args->in[0], &args->out[0], row, values);
     else
-      restore_row(&args->in[0], &args->out[0], row, false);
+      restore_row(&args->in[0], &args->out[0], row, NULL);
     row_clear_tail(&args->out[0], row, false);
   }
 }

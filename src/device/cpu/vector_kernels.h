@@ -31,6 +31,13 @@ void LS_VECTOR(ls_rows_multiply)(const ls_few_rows *product, int64_t begin, int6
 /* The same of weights that are stored as blocks. */
 void LS_VECTOR(ls_rows_multiply_blocks)(const ls_few_rows *product, int64_t begin, int64_t end);
 
+#if defined(__AVX512BF16__)
+void LS_VECTOR(ls_few_sums_pack)(const ls_few_sums *sums);
+void LS_VECTOR(ls_few_sums_make)(const ls_few_sums *sums, int64_t begin, int64_t end);
+void LS_VECTOR(ls_shallow_pack)(const ls_shallow *product);
+void LS_VECTOR(ls_shallow_make)(const ls_shallow *product, int64_t begin, int64_t end);
+#endif
+
 ls_status LS_VECTOR(ls_dequantize)(const ls_kernel_args *args, ls_error *error);
 
 #endif

@@ -40,4 +40,10 @@ const ls_vector_set LS_VECTOR(ls_vector_set) = {
     .narrow = narrow_row,
     .rows_multiply = LS_VECTOR(ls_rows_multiply),
     .dequantize = LS_VECTOR(ls_dequantize),
+#if defined(__AVX512BF16__)
+    .few_sums_pack = LS_VECTOR(ls_few_sums_pack),
+    .few_sums_make = LS_VECTOR(ls_few_sums_make),
+    .shallow_pack = LS_VECTOR(ls_shallow_pack),
+    .shallow_make = LS_VECTOR(ls_shallow_make),
+#endif
 };

@@ -10,7 +10,7 @@
 
 /* y[rows, columns] = x[rows, depth] weights[columns, depth]^T, of at most LS_FEW_ROWS rows: x and y
  * dense fp32, rows of weights in fp32, bf16 or blocks, `stride` elements apart. Beside blocks of
- * NF4 x is in the order that ls_nf4_place says. */
+ * codes of 4 bits x is in the order that ls_four_bit_place says. */
 enum { LS_FEW_ROWS = 8 };
 typedef struct ls_few_rows {
   float *y;
@@ -22,8 +22,51 @@ typedef struct ls_few_rows {
 
 /* Where a block's number `i` of x stands: beside codes at the same place of each 32-bit word, in
  * whose order a vector of words has them. */
-static inline int ls_nf4_place(int i) {
+static inline int ls_four_bit_place(int i) {
   return (i % 8 ^ 1) * 8 + i / 8;
+}
+
+/* Rows of bf16, `stride` elements apart. */
+typedef struct ls_bf16_rows {
+  const uint16_t *data;
+  int64_t stride;
+} ls_bf16_rows;
+
+/* y[few, many] = few[tokens, few]^T many[tokens, many], in fp32, or `turned` y[many, few]; y has
+ * rows `stride` elements apart, and is added to where `add` says so. Both have at least one token.
+ * `pairs` has room for ls_few_sums_words words, which packing fills. */
+enum { LS_FEW_SUMS_UNIT = 16 };
+typedef struct ls_few_sums {
+  float *y;
+  int64_t stride;
+  ls_bf16_rows few, many;
+  int64_t tokens, few_columns, many_columns;
+  bool turned, add;
+  uint32_t *pairs;
+} ls_few_sums;
+
+static inline int64_t ls_few_sums_words(int64_t tokens, int64_t few) {
+  const int64_t units = (few + LS_FEW_SUMS_UNIT - 1) / LS_FEW_SUMS_UNIT;
+  return (tokens + 1) / 2 * units * LS_FEW_SUMS_UNIT;
+}
+
+/* y[rows, columns] = x[rows, depth] w[depth, columns] of bf16, each element rounded once; of a
+ * depth of 8, 16 or LS_SHALLOW. Rows of x and y lie `stride` elements apart, rows and columns of w
+ * w_row and w_column, of which one is 1. y is added to where `add` says so. `pairs`, which packing
+ * fills, has room for half the depth times ls_shallow_stride(columns) words. */
+enum { LS_SHALLOW = 32 };
+typedef struct ls_shallow {
+  uint16_t *y;
+  int64_t stride;
+  ls_bf16_rows x;
+  const uint16_t *w;
+  int64_t w_row, w_column, columns, depth;
+  bool add;
+  uint32_t *pairs;
+} ls_shallow;
+
+static inline int64_t ls_shallow_stride(int64_t columns) {
+  return (columns + LS_FEW_SUMS_UNIT - 1) / LS_FEW_SUMS_UNIT * LS_FEW_SUMS_UNIT;
 }
 
 typedef struct ls_vector_set {
@@ -36,6 +79,13 @@ typedef struct ls_vector_set {
   /* Columns [begin, end) of y. */
   void (*rows_multiply)(const ls_few_rows *product, int64_t begin, int64_t end);
   ls_kernel dequantize;
+  /* Of columns [begin, end) of y by LS_FEW_SUMS_UNIT, of what was packed before. NULL: the set has
+   * no instruction that multiplies bf16. */
+  void (*few_sums_pack)(const ls_few_sums *sums);
+  void (*few_sums_make)(const ls_few_sums *sums, int64_t begin, int64_t end);
+  /* Likewise: rows [begin, end) of y. */
+  void (*shallow_pack)(const ls_shallow *product);
+  void (*shallow_make)(const ls_shallow *product, int64_t begin, int64_t end);
 } ls_vector_set;
 
 extern const ls_vector_set ls_vector_set_plain;

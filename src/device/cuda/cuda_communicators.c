@@ -130,7 +130,8 @@ static ncclEnum type_of(ls_dtype dtype) {
   static const ncclEnum types[LS_DTYPE_COUNT] = {
       [LS_F32] = ncclFloat32, [LS_BF16] = ncclBfloat16, [LS_F16] = ncclFloat16,
       [LS_F64] = ncclFloat64, [LS_I32] = ncclInt32,     [LS_I64] = ncclInt64,
-      [LS_U8] = ncclUint8,    [LS_NF4] = ncclUint8,     [LS_INT8] = ncclUint8};
+      [LS_U8] = ncclUint8,    [LS_NF4] = ncclUint8,     [LS_INT8] = ncclUint8,
+      [LS_FP4] = ncclUint8};
   return types[dtype];
 }
 

@@ -247,12 +247,15 @@ typedef struct ls_cuda_rank_sum {
   int32_t ranks, largest, wide; /* largest: the maximum in place of the sum */
 } ls_cuda_rank_sum;
 
-/* Blocks of quantised weights, as words of 32 bits; see cuda_blocks.cu. */
+/* Blocks of quantised weights, as words of 32 bits, and what their codes stand for where these are
+ * of 4 bits; see cuda_blocks.cu. */
+enum { LS_CUDA_CODES = 16 };
 typedef struct ls_cuda_weight_blocks {
   const uint32_t *blocks;
   ls_cuda_place out;
   int64_t rows, columns, row_words;
-  int32_t block_words, nf4, wide;
+  int32_t block_words, four_bits, wide;
+  float values[LS_CUDA_CODES];
 } ls_cuda_weight_blocks;
 
 /* Pairs of answers; see cuda_pairs.cu. */

@@ -2,34 +2,20 @@
 // Memory is the floor: a thread writes eight weights and reads their codes, 4 or 8 bytes.
 #include "device/cuda/kernels/cuda_device.cuh"
 
-enum { LS_NF4_VALUES = 16 };
-
-// The 16 numbers of NF4, as ls_nf4_values has them, into shared memory: codes of a warp ask for
-// sixteen words of other banks.
-__device__ inline void ls_nf4_table(float *values) {
-  constexpr float positive[8] = {
-      0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f, 0.33791524171829224f,
-      0.44070982933044434f, 0.5626170039176941f,  0.7229568362236023f,  1.0f};
-  constexpr float negative[8] = {-1.0f,
-                                 -0.6961928009986877f,
-                                 -0.5250730514526367f,
-                                 -0.39491748809814453f,
-                                 -0.28444138169288635f,
-                                 -0.18477343022823334f,
-                                 -0.09105003625154495f,
-                                 0.0f};
-  if (threadIdx.x == 0)
-    for (int i = 0; i < 8; i++) values[i] = negative[i], values[8 + i] = positive[i];
+// The numbers of codes of 4 bits into shared memory: codes of a warp ask for sixteen words of other
+// banks.
+__device__ inline void ls_codes_table(const ls_cuda_weight_blocks &args, float *values) {
+  if (threadIdx.x < LS_CUDA_CODES) values[threadIdx.x] = args.values[threadIdx.x];
   __syncthreads();
 }
 
 // Eight weights of a block from the `eighth` eight of its codes on; a block is words of 32 bits, of
 // which the first is its scale.
-__device__ inline ls_pack ls_restore(const uint32_t *block, int eighth, bool nf4,
+__device__ inline ls_pack ls_restore(const uint32_t *block, int eighth, bool four_bits,
                                      const float *values) {
   const float scale = ls_bits_float(block[0]);
   ls_pack pack;
-  if (nf4) {
+  if (four_bits) {
     const uint32_t codes = block[1 + eighth];
 #pragma unroll
     for (int i = 0; i < LS_CUDA_PACK; i++)  // of a byte's two, the upper half comes first
@@ -45,8 +31,8 @@ __device__ inline ls_pack ls_restore(const uint32_t *block, int eighth, bool nf4
 
 template <class T>
 __device__ inline void ls_dequantize_rows(const ls_cuda_weight_blocks &args) {
-  LS_SHARED(float, values, LS_NF4_VALUES);
-  ls_nf4_table(values);
+  LS_SHARED(float, values, LS_CUDA_CODES);
+  ls_codes_table(args, values);
   for (int64_t row = blockIdx.y; row < args.rows; row += gridDim.y) {
     const uint32_t *blocks = args.blocks + row * args.row_words;
     T *to = ls_row_of<T>(args.out, row);
@@ -55,7 +41,8 @@ __device__ inline void ls_dequantize_rows(const ls_cuda_weight_blocks &args) {
       ls_pack pack = {};
       if (c < args.columns)
         pack = ls_restore(blocks + c / LS_BLOCK_WEIGHTS * args.block_words,
-                          static_cast<int>(c % LS_BLOCK_WEIGHTS) / LS_CUDA_PACK, args.nf4, values);
+                          static_cast<int>(c % LS_BLOCK_WEIGHTS) / LS_CUDA_PACK, args.four_bits,
+                          values);
       ls_store(to + c, pack, ls_at_most_pack(args.out.stride - c), args.wide, false);
     }
   }

@@ -1,4 +1,7 @@
 /* Launches of what makes weights of blocks. */
+#include <string.h>
+
+#include "base/blocks.h"
 #include "device/cuda/kernels/cuda_choose.h"
 
 enum { THREADS = 256, EACH = 8, WORD = 4 };
@@ -9,20 +12,22 @@ ls_status ls_cuda_choose_dequantize(ls_op_kind kind, const ls_kernel_args *args,
   const ls_view *in = &args->in[0], *out = &args->out[0];
   const char *suffix;
   LS_TRY(ls_cuda_suffix(out->dtype, &suffix, error));
-  if (in->dtype != LS_NF4) LS_TRY(ls_cuda_expect(in, LS_INT8, "what is dequantised", error));
+  const float *values = ls_blocks_values(in->dtype);
+  if (!values) LS_TRY(ls_cuda_expect(in, LS_INT8, "what is dequantised", error));
   if (out->valid[1] != in->valid[1] * LS_BLOCK_WEIGHTS || args->accumulate[0])
     return ls_fail(error, LS_INTERNAL, "%lld blocks of a row are to make %lld weights",
                    (long long)in->valid[1], (long long)out->valid[1]);
   const int64_t words = (int64_t)ls_dtype_bytes(in->dtype) / WORD;
-  const ls_cuda_weight_blocks with = {.blocks = in->data,
-                                      .out = ls_cuda_place_of(out, false),
-                                      .rows = out->valid[0],
-                                      .columns = out->valid[1],
-                                      .row_words = in->dims[1] * words,
-                                      .block_words = (int32_t)words,
-                                      .nf4 = in->dtype == LS_NF4,
-                                      .wide = ls_cuda_is_wide(out)};
+  ls_cuda_weight_blocks with = {.blocks = in->data,
+                                .out = ls_cuda_place_of(out, false),
+                                .rows = out->valid[0],
+                                .columns = out->valid[1],
+                                .row_words = in->dims[1] * words,
+                                .block_words = (int32_t)words,
+                                .four_bits = values != NULL,
+                                .wide = ls_cuda_is_wide(out)};
   if (with.rows == 0) return LS_OK;
+  if (values) memcpy(with.values, values, sizeof with.values);
   const ls_device_facts *facts = args->queue->facts;
   const int64_t across = ls_cuda_divide_up(ls_cuda_stride(out), (int64_t)THREADS * LS_CUDA_PACK);
   ls_cuda_launch *launch = ls_cuda_add_launch(
