@@ -10,7 +10,7 @@
 
 #include "ir/owners.h"
 
-enum { MATRICES = 3, MOST_RANKS = 36, UNIT = 1024, OWNED = 512, PADDING = -3 };
+enum { MATRICES = 3, MOST_RANKS = 36, UNIT = 192, OWNED = 512, PADDING = -3 };
 
 /* Rows and columns that axes do not divide; how tensor parallelism cuts each. */
 static const int64_t dims[MATRICES][2] = {{7, 13}, {10, 5}, {1, 9}};
@@ -31,6 +31,7 @@ typedef struct world {
   ls_buffer_group group;
   ls_axis_order order;
   int ranks;
+  int64_t unit; /* elements of its buffer: shards end inside of matrices and rows */
   double shards[MOST_RANKS][UNIT], owned[MOST_RANKS][OWNED], backs[MOST_RANKS][UNIT];
   int came[MOST_RANKS][OWNED];
 } world;
@@ -47,7 +48,7 @@ static void describe(world *w, const cut *of) {
   int64_t at = 0, owner = 1;
   for (int p = 0; p < MATRICES; p++) {
     ls_value *value = &w->values[p];
-    *value = (ls_value){.dtype = LS_F64, .ndim = 1, .flat_elements = UNIT, .flat_rows = dims[p][0]};
+    *value = (ls_value){.dtype = LS_F64, .ndim = 1, .flat_rows = dims[p][0]};
     for (int a = 0; a < mesh->count; a++) {
       const bool kv = a == LS_AXIS_TP_KV, tensor = kv || a == LS_AXIS_TP_GROUP;
       if (of->flat && (a == LS_AXIS_DP_SHARD || a == LS_AXIS_CP))
@@ -66,7 +67,10 @@ static void describe(world *w, const cut *of) {
                                               .owned = owner * OWNED + 100 * p,
                                               .part = {[LS_PART_MASTER] = p}};
   }
-  assert_true(at <= UNIT);
+  const int ranks = of->flat ? of->sizes[LS_AXIS_DP_SHARD] * of->sizes[LS_AXIS_CP] : 1;
+  w->unit = (at + ranks - 1) / ranks * ranks;
+  assert_true(w->unit <= UNIT);
+  for (int p = 0; p < MATRICES; p++) w->values[p].flat_elements = w->unit;
 }
 
 static world *make_world(const cut *of) {
@@ -78,7 +82,7 @@ static world *make_world(const cut *of) {
   assert_true(w->ranks <= MOST_RANKS);
   describe(w, of);
   w->values[SHARDS] =
-      (ls_value){.dtype = LS_F64, .ndim = 1, .global = {UNIT}, .flat_elements = UNIT, .storage = 0};
+      (ls_value){.dtype = LS_F64, .ndim = 1, .global = {w->unit}, .flat_elements = w->unit};
   if (of->flat)
     for (int a = LS_AXIS_DP_SHARD; a <= LS_AXIS_CP; a++)
       w->values[SHARDS].placement.on[a] = ls_place_flat(&program->mesh.axes[a]);
