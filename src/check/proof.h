@@ -9,7 +9,7 @@
 
 /* Where addresses of units begin: a number of each storage in a buffer group, shifted, above every
  * address in a buffer group. */
-enum { LS_SHARD_SHIFT = 44 };
+enum { LS_SHARD_SHIFT = 47 };
 
 /* In place of an index: several fit. */
 enum { LS_SEVERAL = -2 };
