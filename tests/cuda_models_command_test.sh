@@ -200,6 +200,8 @@ both 2e-2 model=llama.json dtype=fp8 mesh.dp_shard=2 zero=3 mesh.tp=2 recompute=
 # The other optimizers.
 both 5e-6 model=small.json dtype=fp32 optimizer.name=adamw8bit mesh.dp_shard=2 zero=3
 both 5e-6 model=small.json dtype=fp32 optimizer.name=muon mesh.tp=2
+both 5e-6 model=small.json dtype=fp32 optimizer.name=muon mesh.dp_shard=2 mesh.tp=2 zero=3
+both 5e-6 model=small.json dtype=fp32 optimizer.name=muon mesh.dp_shard=2 zero=1 offload.optimizer=host
 both 5e-6 model=small.json dtype=fp32 optimizer.name=adafactor mesh.dp_shard=2 zero=3
 both 2e-2 model=small.json dtype=bf16 optimizer.name=adafactor optimizer.scale_parameter=true mesh.tp=2
 free="optimizer.name=schedulefree train.lr_schedule=constant"

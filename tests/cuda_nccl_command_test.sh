@@ -102,12 +102,14 @@ both 5e-6 0 dtype=fp32 mesh.dp_shard=2 zero=3 mesh.tp=2 train.microbatches=2
 both 5e-6 0 dtype=fp32 mesh.dp_replicate=2 mesh.pp=2 schedule=zbh1 train.microbatches=2
 both 5e-6 0 dtype=fp32 model=tied.json mesh.pp=2 schedule=1f1b train.microbatches=4 post_validation=true train.clip=1000
 both 5e-6 0 dtype=fp32 mesh.tp=4 sequence_parallel=true mesh.dp_shard=1
+both 5e-6 0 dtype=fp32 optimizer.name=muon mesh.dp_shard=2 zero=3 mesh.tp=2
 both 2e-2 0 dtype=bf16 mesh.dp_shard=3 zero=2 train.batch=6 offload.optimizer=host
 GPUS="gpus=4,peers=none,seed=5,nccl_polls=20"
 both 5e-6 2 dtype=fp32 mesh.dp_shard=2 zero=3 train.microbatches=2
 GPUS="gpus=4" # peers are of no use to processes
 both 5e-6 2 dtype=fp32 mesh.pp=2 schedule=1f1b train.microbatches=2
 both 5e-6 4 dtype=fp32 mesh.dp_shard=2 zero=1 mesh.tp=2
+both 5e-6 2 dtype=fp32 optimizer.name=muon mesh.dp_shard=2 zero=1
 
 # By choice where peers would serve; not with numerics: exact, nor where ranks share a GPU.
 rm -rf gpu-run

@@ -70,7 +70,7 @@ for name in adamw8bit muon; do
 done
 run 0 show keys.yaml model=large.json optimizer.name=muon optimizer.muon_lr=0.02 --groups
 says "muon has 7 of these parameters, "
-says "each matrix is added up over the ranks that hold shards"
+says "each matrix is made orthogonal by one rank, its owner: "
 run 0 show keys.yaml model=large.json optimizer.name=adamw8bit --groups
 says "adamw8bit has 9 of these parameters, "
 

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "check/check.h"
+#include "cost/cost.h"
 #include "lower/compile.h"
 #include "support/layouts.h"
 #include "support/program_faults.h"
@@ -67,6 +68,13 @@ static const struct {
     {GPT2, {.pp = 2, .dp_shard = 2, .zero = 3, .microbatches = 2}},
     {MIXTRAL, {.dp_shard = 2, .ep = 2, .zero = 3, .microbatches = 1}},
     {MIXTRAL, {.dp_shard = 2, .tp = 2, .ep = 2, .zero = 2, .microbatches = 1}},
+    /* Ranks in odd numbers, more of them than a layer has matrices, and that all have all. */
+    {LLAMA, {.dp_replicate = 3, .microbatches = 1, .layers_per_unit = 1}},
+    {LLAMA, {.dp_replicate = 2, .dp_shard = 3, .zero = 1, .microbatches = 1}},
+    {LLAMA, {.dp_shard = 12, .zero = 3, .microbatches = 1, .layers_per_unit = 1}},
+    {LLAMA, {.pp = 2, .cp = 2, .tp = 2, .dp_shard = 3, .zero = 2, .microbatches = 2}},
+    {GPT2, {.tp = 4, .dp_replicate = 3, .microbatches = 1}},
+    {GPT2, {.dp_shard = 3, .zero = 3, .microbatches = 1, .offload = {.optimizer = LS_TIER_HOST}}},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
@@ -237,26 +245,149 @@ static void another_update_is_disproved(void **state) {
   step->attributes.columns++;
   expect_proof(&of_blocks, "has other settings than the layout");
   step->attributes.columns--;
-  /* Momenta that are not added up; a matrix that was not made orthogonal; another's. */
-  ls_instruction *momentum = ls_test_need(of_muon.stages[0], LS_OP_MUON_MOMENTUM, 0);
+  /* Matrices that are not dealt; one that was not made orthogonal; another's. */
   ls_instruction *orthogonal = ls_test_need(of_muon.stages[0], LS_OP_ORTHOGONALISE, 0);
   ls_instruction *made = ls_test_need(of_muon.stages[0], LS_OP_MUON, 0);
-  behind(momentum)->axes = 0;
-  expect_proof(&of_muon, "is over no axis with several ranks");
-  behind(momentum)->axes = ls_mesh_axes(&of_muon.stages[0]->mesh, LS_MESH_SHARD);
-  expect_proof(&of_muon, NULL);
-  refuted_with(&of_muon, &made->in[0], orthogonal->in[0],
-               "expected what an earlier node made of the same parameter");
+  refuted_with(&of_muon, &orthogonal->in[0], made->in[0],
+               "makes a matrix elsewhere: expected it in its place");
+  refuted_with(&of_muon, &made->in[0],
+               ls_test_need(of_muon.stages[0], LS_OP_MUON_MOMENTUM, 1)->out[1],
+               "elsewhere: expected its own place");
   refuted_with(&of_muon, &made->out[0], ls_test_need(of_muon.stages[0], LS_OP_MUON, 1)->out[0],
                "elsewhere: expected its own place");
-  made->attributes.scale = 0.2;
+  made->attributes.scale += 0.2;
   expect_proof(&of_muon, "has other settings than the layout");
-  made->attributes.scale = 0;
+  made->attributes.scale -= 0.2;
   /* State of another update. */
   int p = 0;
   while (!of_muon.stages[0]->parameters[p].trainable) p++;
   refuted_with(&of_muon, &of_muon.stages[0]->parameters[p].update,
                !of_muon.stages[0]->parameters[p].update, "update is another's");
+  ls_arena_destroy(&arena);
+}
+
+static ls_instruction *need_collective(ls_program *program, ls_collective collective, int which) {
+  for (int i = 0; i < program->instructions.count; i++)
+    if (program->instructions.items[i].collective == collective && which-- == 0)
+      return &program->instructions.items[i];
+  fail_msg("no %s", ls_collective_name(collective));
+  return NULL;
+}
+
+/* Some matrix is cut where it lies between steps: there nobody can make it. */
+static void make_where_it_lies(const compiled *of) {
+  ls_program *program = of->stages[0];
+  int cut = 0;
+  for (int which = 0; which < 7; which++) {
+    ls_instruction *orthogonal = ls_test_need(program, LS_OP_ORTHOGONALISE, which);
+    const int was = orthogonal->in[0];
+    orthogonal->in[0] = orthogonal->out[0] = ls_test_need(program, LS_OP_MUON, which)->in[0];
+    const ls_program *stages[MOST_STAGES] = {program};
+    ls_error error = {0};
+    assert_int_equal(ls_check(of->graph, &of->layout, stages, NULL, &error), LS_REFUTED);
+    cut += strstr(error.text, "a part of the matrix of") != NULL;
+    orthogonal->in[0] = orthogonal->out[0] = was;
+  }
+  assert_true(cut > 0);
+}
+
+/* Dealt over some axes, to two owners, to where another's lies, back before it is made, or not. */
+static void another_deal_is_disproved(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  const ls_model_config config = ls_test_shape_config(arena, &shapes[LLAMA]);
+  ls_layout layout = layout_of(5, LS_OPTIMIZER_MUON);
+  layout.layers_per_unit = 1;
+  const compiled of = compile(arena, &config, &layout);
+  expect_proof(&of, NULL);
+  make_where_it_lies(&of);
+  ls_program *program = of.stages[0];
+  ls_instruction *deal = need_collective(program, LS_DEAL, 0);
+  ls_instruction *back = need_collective(program, LS_HAND_BACK, 0);
+  const ls_axes all = deal->axes;
+  deal->axes = ls_mesh_axes(&program->mesh, LS_MESH_SHARD);
+  expect_proof(&of, "deals over some axes only");
+  deal->axes = 0;
+  expect_proof(&of, "is over no axis with several ranks");
+  deal->axes = all;
+  deal->count++;
+  expect_proof(&of, "says that a rank sends");
+  deal->count--;
+  refuted_with(&of, &deal->unit, need_collective(program, LS_DEAL, 1)->unit, "");
+  refuted_with(&of, &back->in[0], back->out[0], "");
+  ls_program_parameter *first = NULL, *second = NULL;
+  for (int p = 0; p < program->parameter_count; p++) {
+    ls_program_parameter *each = &program->parameters[p];
+    if (each->unit != deal->unit || each->owned < 0) continue;
+    if (!first)
+      first = each;
+    else if (!second)
+      second = each;
+  }
+  assert_true(first && second);
+  const int64_t was = first->owned;
+  first->owned = second->owned;
+  expect_proof(&of, "");
+  first->owned = ls_value_shard(&program->mesh, &program->values.items[deal->out[0]]) - 1;
+  expect_proof(&of, "to several owners");
+  first->owned = was;
+  expect_proof(&of, NULL);
+  /* The matrices as they were dealt. */
+  ls_instruction *orthogonal = ls_test_need(program, LS_OP_ORTHOGONALISE, 0);
+  *orthogonal = (ls_instruction){.kind = LS_OP_ZERO,
+                                 .peer = -1,
+                                 .wait = -1,
+                                 .inputs = 1,
+                                 .outputs = 1,
+                                 .in = {program->cell[LS_CELL_STOP]},
+                                 .out = {program->cell[LS_CELL_STOP]}};
+  expect_proof(&of, "");
+  ls_arena_destroy(&arena);
+}
+
+/* Flops of matrices of a step on the rank with most, and of all ranks. */
+static double most_of(const compiled *of, double *all) {
+  const ls_program *program = of->stages[0];
+  double most = 0;
+  *all = 0;
+  for (int rank = 0; rank < ls_mesh_ranks(&program->mesh); rank++) {
+    double own = 0;
+    for (int i = 0; i < program->instructions.count; i++) {
+      const ls_instruction *each = &program->instructions.items[i];
+      if (ls_test_is_op(each, LS_OP_ORTHOGONALISE))
+        own += ls_instruction_work(program, rank, each, true).flops;
+    }
+    if (rank == 0) most = own;
+    assert_true(own <= most); /* the first is told by */
+    *all += own;
+  }
+  return most;
+}
+
+/* Together ranks do what one would alone, and each its share, as far as matrices are so many. */
+static void ranks_share_the_matrices(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  const ls_model_config config = ls_test_shape_config(arena, &shapes[LLAMA]);
+  ls_layout layout = ls_layout_default();
+  layout.optimizer = optimizer_of(LS_OPTIMIZER_MUON);
+  double alone, all;
+  const compiled one = compile(arena, &config, &layout);
+  assert_true(most_of(&one, &alone) == alone);
+  static const struct {
+    int replicate, shard, tp, zero;
+    double share;
+  } rows[] = {{2, 1, 1, 0, 0.55}, {1, 2, 1, 1, 0.55}, {1, 2, 1, 3, 0.55}, {1, 1, 2, 0, 0.55},
+              {1, 4, 1, 3, 0.3},  {1, 2, 2, 2, 0.3},  {1, 12, 1, 3, 0.3}};
+  for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+    layout.dp_replicate = rows[r].replicate;
+    layout.dp_shard = rows[r].shard;
+    layout.tp = rows[r].tp;
+    layout.zero = rows[r].zero;
+    const compiled many = compile(arena, &config, &layout);
+    assert_true(most_of(&many, &all) <= rows[r].share * alone);
+    assert_true(all > alone * (1 - 1e-12) && all < alone * (1 + 1e-12));
+  }
   ls_arena_destroy(&arena);
 }
 
@@ -314,6 +445,8 @@ int main(void) {
       cmocka_unit_test(every_layout_is_the_same_training),
       cmocka_unit_test(what_is_kept),
       cmocka_unit_test(another_update_is_disproved),
+      cmocka_unit_test(another_deal_is_disproved),
+      cmocka_unit_test(ranks_share_the_matrices),
       cmocka_unit_test(another_adafactor_is_disproved),
       cmocka_unit_test(post_validation_is_refused),
   };

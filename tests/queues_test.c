@@ -87,6 +87,8 @@ static void test_sample_of_the_matrix(void **state) {
     layout.prefetch = i % 3;
     layout.gather = (ls_when)(i % 2 ? LS_WHEN_AUTO : i / 2 % 3);
     layout.compute = i % 4 ? LS_F64 : LS_F32;
+    if (i / EVERY % 4 == 1 && !layout.post_validation)
+      layout.optimizer.kind = LS_OPTIMIZER_MUON; /* matrices are dealt and handed back */
     runs += try_layout(i / EVERY % LS_TEST_SHAPES, &layout, 1);
   }
   print_message("%d runs\n", runs);

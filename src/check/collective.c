@@ -267,7 +267,10 @@ ls_status ls_run_collective(ls_stage *stage, ls_error *error) {
   if (!source->flat_elements != !target->flat_elements || source->dtype != target->dtype)
     return ls_proof_fail(stage, error, "its operands are of two kinds or types: expected one");
   stage->proof->report.collectives++;
-  LS_TRY(source->flat_elements ? run_flat(stage, &in, &out, error)
-                               : run_tensor(stage, &in, &out, error));
+  if (ls_collective_deals(instruction->collective))
+    LS_TRY(ls_run_dealing(stage, &in, &out, error));
+  else
+    LS_TRY(source->flat_elements ? run_flat(stage, &in, &out, error)
+                                 : run_tensor(stage, &in, &out, error));
   return instruction->phase == LS_BEGIN ? ls_begin_transfer(stage, error) : LS_OK;
 }

@@ -63,7 +63,7 @@ static ls_status place_flat(const ls_stage *stage, int v, ls_extent *made, ls_er
       value->global[0] < 0 || value->flat_elements < 0 || value->flat_elements % ranks != 0)
     return fail_value(stage, v, error, "is no range of a flat buffer: expected one");
   if (value->flat_elements >= INT64_C(1) << (LS_SHARD_SHIFT - 3))
-    return fail_value(stage, v, error, "is of a unit of 2^41 elements or more: expected fewer");
+    return fail_value(stage, v, error, "is of a unit of 2^44 elements or more: expected fewer");
   made->shard = value->flat_elements / ranks;
   made->of_unit = made->flat_axes && storage->bytes < value->flat_elements * bytes;
   made->elements = value->global[0];

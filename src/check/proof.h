@@ -9,7 +9,7 @@
 
 /* Where addresses of units begin: a number of each storage in a buffer group, shifted, above every
  * address in a buffer group. */
-enum { LS_SHARD_SHIFT = 44 };
+enum { LS_SHARD_SHIFT = 47 };
 
 /* In place of an index: several fit. */
 enum { LS_SEVERAL = -2 };
@@ -399,6 +399,12 @@ LS_CHECKED ls_status ls_run_collective(ls_stage *stage, ls_error *error);
 /* What reduces a rank's shard in place must not find there what others still need of it. */
 LS_CHECKED ls_status ls_check_own_shard(ls_stage *stage, int value, const ls_content *content,
                                         ls_error *error);
+/* owners.c: whole matrices to their owners, and back. */
+LS_CHECKED ls_status ls_run_dealing(ls_stage *stage, const ls_operand *in, const ls_operand *out,
+                                    ls_error *error);
+/* Some rank has all elements of the parameter's matrix there. */
+LS_CHECKED ls_status ls_check_owned(const ls_stage *stage, int parameter, int value,
+                                    const ls_content *content, ls_error *error);
 bool ls_is_join(const ls_stage *stage);
 /* Whether the instruction needs all stages, or two, at once. */
 bool ls_stage_joins(const ls_stage *stage, const ls_instruction *instruction);

@@ -48,7 +48,8 @@ static bool instruction_fits(const ls_program *program, const ls_instruction *ea
       !within((int)each->kind, LS_OP_COUNT) || each->axes > ls_mesh_all(&program->mesh) ||
       each->first_only > ls_mesh_all(&program->mesh) || each->inputs < 0 ||
       each->inputs > LS_MAX_INPUTS || each->outputs < 0 || each->outputs > LS_MAX_OUTPUTS ||
-      each->inputs + each->outputs == 0)
+      each->inputs + each->outputs == 0 ||
+      (ls_collective_deals(each->collective) && !within(each->unit, program->units.count)))
     return false;
   for (int i = 0; i < each->inputs; i++)
     if (!within(each->in[i], program->values.count)) return false;

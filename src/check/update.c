@@ -276,6 +276,11 @@ static bool is_whole(ls_update_operand of) {
   return of.from >= LS_FROM_MATRIX;
 }
 
+/* What no other node reads. */
+static bool is_room(ls_update_operand of) {
+  return of.from == LS_FROM_MATRIX || of.from == LS_FROM_SQUARES;
+}
+
 /* How the optimizer updates the parameter. */
 static const ls_optimizer_row *row_for(const ls_stage *stage, int parameter) {
   const ls_optimizer *optimizer = optimizer_of(stage);
@@ -446,10 +451,24 @@ static ls_status make_whole(ls_stage *stage, const node_at *of, int o, ls_conten
   if (!ls_value_same_place(value, &wanted))
     return ls_proof_fail(stage, error, "makes %s in another form: expected the whole of it",
                          value->name);
-  made->placement = of->from->placement;
   made->expression = temporary_leaf(stage, of->parameter, out);
+  made->placement = (ls_placement){0};
+  if (is_room(out)) return ls_check_declared(stage, at, &made->placement, error);
+  made->placement = of->from->placement;
   LS_TRY(make_partial(stage, out.from == LS_FROM_BLOCKS ? LS_MAX : LS_SUM, made, error));
   return ls_check_declared(stage, at, &made->placement, error);
+}
+
+/* In place, where some rank has all of them. */
+static ls_status make_owned(ls_stage *stage, const node_at *of, int o, ls_content *made,
+                            ls_error *error) {
+  const ls_instruction *instruction = ls_proof_instruction(stage);
+  const ls_value *values = stage->program->values.items;
+  if (!ls_value_same_place(&values[instruction->in[0]], &values[instruction->out[o]]))
+    return ls_proof_fail(stage, error, "makes a matrix elsewhere: expected it in its place");
+  made->placement = of->from->placement;
+  made->expression = temporary_leaf(stage, of->parameter, of->node->out[o]);
+  return ls_check_owned(stage, of->parameter, instruction->in[0], of->from, error);
 }
 
 /* Elements as master weights have them, wherever; or a number that is no cell of the step's. */
@@ -463,6 +482,7 @@ static ls_status make_temporary(ls_stage *stage, const node_at *of, int o, ls_co
       &program->values.items[program->parameters[of->parameter].part[LS_PART_MASTER]];
   ls_value wanted = {.dtype = LS_F64, .ndim = 1, .global = {1}, .offset = value->offset};
   if (is_whole(of->node->out[o])) return make_whole(stage, of, o, made, error);
+  if (of->node->owners) return make_owned(stage, of, o, made, error);
   if (!number) wanted = *master;
   wanted.storage = value->storage;
   if (!ls_value_same_place(value, &wanted) || cell_of(stage, out) >= 0 ||
@@ -487,13 +507,15 @@ static ls_status write_node_output(ls_stage *stage, const node_at *of, int o, ls
                          stage->program->values.items[out].name);
   ls_operand operand;
   LS_TRY(ls_operand_find(stage, out, &operand, error));
+  if (of->node->out[o].from == LS_FROM_ELEMENTS)
+    ls_note_region(stage, of->parameter, stage->program->values.items[out].storage, operand.begin,
+                   operand.end);
   return ls_memory_write(stage, &operand, &made, error);
 }
 
 /* Whose gradient the instruction reads, or what was made of it: elements rather than numbers. */
 static ls_status find_parameter(ls_stage *stage, node_at *of, ls_error *error) {
   const ls_program *program = stage->program;
-  int from = 0;
   for (int i = 0; i < ls_proof_instruction(stage)->inputs; i++) {
     ls_operand operand;
     const ls_content *content;
@@ -506,16 +528,11 @@ static ls_status find_parameter(ls_stage *stage, node_at *of, ls_error *error) {
       continue;
     of->parameter = record->in[0];
     of->from = content;
-    from = i;
     if (program->values.items[operand.value].flat_elements) break;
   }
   if (!of->from)
     return ls_proof_fail(stage, error, "reads no gradient of a parameter: expected one");
   of->placement = of->from->placement;
-  const int *part = program->parameters[of->parameter].part;
-  if (of->node->in[from].from == LS_FROM_MATRIX && part[LS_PART_MASTER] >= 0)
-    of->placement = ls_part_placement(stage, &program->values.items[part[LS_PART_USED]].placement,
-                                      part[LS_PART_MASTER]);
   return LS_OK;
 }
 

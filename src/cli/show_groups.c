@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "cli/show_compare.h"
+#include "cost/cost.h"
 #include "ir/state.h"
 
 /* Parameters with the same settings. */
@@ -65,8 +66,43 @@ static void print_json(const groups *all, double learning_rate) {
 typedef struct share {
   int count, others;
   int64_t elements, other_elements, lines; /* rows and columns */
-  double flops;                            /* of matrices that are made orthogonal */
 } share;
+
+/* What a step does to whole matrices: a rank of the first stage that has most to do. */
+typedef struct owned {
+  const ls_program *program;
+  double flops, sent;
+} owned;
+
+static void count_owned(void *context, const ls_executed *each) {
+  owned *into = context;
+  const ls_instruction *instruction = each->instruction;
+  const bool deals = ls_collective_deals(instruction->collective);
+  if (!deals && (instruction->collective || instruction->kind != LS_OP_ORTHOGONALISE)) return;
+  const ls_work work = ls_instruction_work(into->program, 0, instruction, each->first);
+  into->flops += (double)each->times * work.flops;
+  into->sent += (double)each->times * work.sent;
+}
+
+static owned find_owned(const ls_session *session) {
+  owned made = {.program = session->programs[LS_SESSION_STEP]};
+  ls_program_walk(made.program, 0, made.program->actions.count, count_owned, &made);
+  return made;
+}
+
+/* Of all matrices of the model. */
+static double orthogonal_flops(const ls_session *session) {
+  double flops = 0;
+  for (int p = 0; p < session->graph->parameters.count; p++) {
+    const ls_parameter_record *record = &session->graph->parameters.items[p];
+    const int64_t *dims = record->about.dims;
+    if (!record->trainable || ls_optimizer_update_of(&session->layout.optimizer, session->graph, p))
+      continue;
+    flops += ls_op_flops(LS_OP_ORTHOGONALISE, &(ls_attributes){0},
+                         (int64_t[LS_MAX_DIMS]){dims[0] * dims[1], dims[1]}, NULL);
+  }
+  return flops;
+}
 
 static share find_share(const ls_session *session) {
   const ls_optimizer *optimizer = &session->layout.optimizer;
@@ -81,10 +117,19 @@ static share find_share(const ls_session *session) {
     *(other ? &made.other_elements : &made.elements) += size.rows * size.columns;
     if (other) continue;
     made.lines += size.rows + size.columns;
-    if (record->about.ndim == 2)
-      made.flops += ls_op_flops(LS_OP_ORTHOGONALISE, &(ls_attributes){0}, record->about.dims, NULL);
   }
   return made;
+}
+
+static void print_owned(const ls_session *session) {
+  const owned of = find_owned(session);
+  const int ranks = ls_mesh_stage_ranks(&of.program->mesh);
+  printf("  each matrix is made orthogonal by one rank, its owner: %.4g GFLOP a step of all",
+         1e-9 * orthogonal_flops(session));
+  if (ranks > 1)
+    printf(", %.4g of the rank of %d with most, for which %.4g MB go there and back",
+           1e-9 * of.flops, ranks, 1e-6 * of.sent);
+  printf("\n");
 }
 
 static void print_share(const ls_session *session) {
@@ -96,10 +141,7 @@ static void print_share(const ls_session *session) {
          of.count, (long long)of.elements, ls_optimizer_update(optimizer, 1)->name, of.others,
          (long long)of.other_elements);
   if (row->rule == LS_UPDATES_MATRICES)
-    printf(
-        "  each matrix is added up over the ranks that hold shards (%.4g MB a step of all), and "
-        "each of them makes it orthogonal: %.4g GFLOP a step of all\n",
-        4e-6 * (double)of.elements, 1e-9 * of.flops);
+    print_owned(session);
   else if (row->rule == LS_UPDATES_FACTORED)
     printf(
         "  squares of rows and columns are added up over the ranks that hold shards: %.4g MB a "

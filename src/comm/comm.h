@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "device/device.h"
+#include "ir/owners.h"
 #include "lockstep/dtype.h"
 #include "lockstep/status.h"
 
@@ -128,11 +129,14 @@ LS_CHECKED ls_status ls_all_to_all(ls_group *group, void *target, const int64_t 
 
 /* A tensor whose shards lie on dimension `gathered` gets shards of dimension `cut`: a rank's part
  * before and after it. The last parts of either may be short or empty: what a part has behind its
- * end in the whole is neither sent nor written. */
+ * end in the whole is neither sent nor written. Or any pieces, of buffers of source[0] and
+ * target[0] elements: those that this rank sends, receives or keeps, which are the caller's. */
 typedef struct ls_resharding {
   int ndim;
   int64_t source[LS_MAX_DIMS], target[LS_MAX_DIMS];
   int gathered, cut;
+  const ls_deal_piece *pieces; /* NULL: none, shards of a tensor */
+  int piece_count;
 } ls_resharding;
 
 /* The buffers do not overlap. */

@@ -78,8 +78,11 @@ static ls_status collective(rank *self, ls_error *error) {
     case 4: status = ls_all_to_all(group, other, counts, data, counts, LS_F32, error); break;
     case 5: status = ls_barrier(group, error); break;
     case 7: {
-      const ls_resharding of = {
-          2, {COUNT / 1000 / RANKS, 1000}, {COUNT / 1000, 1000 / RANKS}, 0, 1};
+      const ls_resharding of = {.ndim = 2,
+                                .source = {COUNT / 1000 / RANKS, 1000},
+                                .target = {COUNT / 1000, 1000 / RANKS},
+                                .gathered = 0,
+                                .cut = 1};
       status = ls_reshard(group, other, data, &of, LS_F32, error);
       break;
     }

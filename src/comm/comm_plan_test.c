@@ -242,6 +242,56 @@ static void do_reshard(step *s) {
   free(want);
 }
 
+enum { PIECES = 3, ROOM = 64 };
+
+/* One of the pieces that a member has for another: rows out of anywhere, each to a place of its
+ * own.
+ */
+static ls_deal_piece draw_piece(const step *s, int from, int to, int which) {
+  const plan *p = s->w->todo;
+  const uint64_t at = 40 + (uint64_t)(((from * s->size) + to) * PIECES + which) * 5;
+  ls_deal_piece made = {.from = from, .to = to, .target = (from * PIECES + which) * ROOM};
+  made.rows = (int64_t)draw(p, s->number, at, 6);
+  made.width = 1 + (int64_t)draw(p, s->number, at + 1, 8);
+  made.source_stride = made.width + (int64_t)draw(p, s->number, at + 2, 4);
+  made.target_stride = made.width + (int64_t)draw(p, s->number, at + 3, 4);
+  made.source = (int64_t)draw(p, s->number, at + 4, (uint64_t)(s->count - ROOM + 1));
+  return made;
+}
+
+static void fill_dealt(const step *s, const ls_deal_piece *piece, char *want) {
+  char *theirs = input(s, piece->from);
+  for (int64_t row = 0; row < piece->rows; row++)
+    memcpy(want + (size_t)(piece->target + row * piece->target_stride) * s->width,
+           theirs + (size_t)(piece->source + row * piece->source_stride) * s->width,
+           (size_t)piece->width * s->width);
+  free(theirs);
+}
+
+/* Pieces of several lengths for each other member, some of none. */
+static void do_deal(step *s) {
+  const int64_t here = (int64_t)s->size * PIECES * ROOM;
+  ls_deal_piece *pieces = calloc((size_t)s->size * 2 * PIECES + 1, sizeof *pieces);
+  s->count = ROOM + (int64_t)draw(s->w->todo, s->number, 5, 100);
+  ls_resharding of = {.ndim = 1, .source = {s->count}, .target = {here}, .cut = 1};
+  char *want = calloc((size_t)here, s->width);
+  memset(want, 0x55, (size_t)here * s->width);
+  for (int from = 0; from < s->size; from++)
+    for (int to = 0; to < s->size; to++)
+      for (int k = 0; k < PIECES && (from == s->self || to == s->self); k++) {
+        const ls_deal_piece piece = draw_piece(s, from, to, k);
+        if (piece.rows) pieces[of.piece_count++] = piece;
+        if (to == s->self) fill_dealt(s, &piece, want);
+      }
+  of.pieces = pieces;
+  put_input(s, s->source);
+  memset(s->target, 0x55, (size_t)here * s->width);
+  s->w->status = ls_reshard(s->group, s->target, s->source, &of, s->dtype, &s->w->error);
+  if (s->w->status == LS_OK)
+    expect(s, s->target, want, (size_t)here * s->width, "all-to-all of pieces");
+  free(want), free(pieces);
+}
+
 static void do_permute(step *s) {
   const int shift = (int)draw(s->w->todo, s->number, 5, 2 * (uint64_t)s->size) - s->size;
   put_input(s, s->source);
@@ -329,7 +379,7 @@ static void run_step(worker *w, uint64_t number) {
   static void (*const kinds[])(step *) = {do_all_reduce,       do_reduce_scatter, do_all_gather,
                                           do_broadcast,        do_all_to_all,     do_message,
                                           do_messages_at_once, do_sums,           do_barrier,
-                                          do_reshard,          do_permute};
+                                          do_reshard,          do_permute,        do_deal};
   static const ls_dtype dtypes[] = {LS_F32, LS_BF16, LS_F16, LS_F64, LS_I64};
   const plan *p = w->todo;
   const int g = (int)draw(p, number, 3, GROUPS);

@@ -1,4 +1,5 @@
-/* Shards that change hands: from one dimension to another (all-to-all), or round (permute).
+/* Shards that change hands: from one dimension to another (all-to-all), to owners and back, or
+ * round (permute).
  *
  * Of an all-to-all a member's block for another lies in runs, since one of the two dimensions is
  * inside the other. Members of a host copy runs out of each other's buffers; messages carry blocks
@@ -59,29 +60,64 @@ static size_t bytes_of(const runs *block) {
   return (size_t)(block->outer * block->rows * block->middle) * block->length;
 }
 
+/* One piece as it lies with the member that has it, or with the one that gets it. */
+static runs runs_of_piece(const ls_deal_piece *piece, size_t width, bool there) {
+  const int64_t stride = there ? piece->source_stride : piece->target_stride;
+  return (runs){.outer = 1,
+                .rows = piece->rows,
+                .middle = 1,
+                .length = (size_t)piece->width * width,
+                .row_stride = (size_t)stride * width,
+                .offset = (size_t)(there ? piece->source : piece->target) * width};
+}
+
+/* What one member has for another: one block, or several pieces, of which this is the next from
+ * *at on; false: there is none. */
+static bool next_block(const ls_resharding *of, int from, int to, size_t width, int *at,
+                       runs *there, runs *here) {
+  if (!of->pieces) {
+    find_block(of, from, to, width, there, here);
+    return (*at)++ == 0;
+  }
+  while (*at < of->piece_count) {
+    const ls_deal_piece *piece = &of->pieces[(*at)++];
+    if (piece->from != from || piece->to != to) continue;
+    *there = runs_of_piece(piece, width, true);
+    *here = runs_of_piece(piece, width, false);
+    return true;
+  }
+  return false;
+}
+
 static size_t place_of(const runs *block, size_t run) {
   const size_t middle = (size_t)block->middle, rows = (size_t)block->rows;
   return block->offset + run % middle * block->middle_stride +
          run / middle % rows * block->row_stride + run / middle / rows * block->outer_stride;
 }
 
+/* Runs follow one another evenly within the innermost of these that has several. */
+static ls_status copy_block(const runs *there, const runs *here, char *target, const char *source,
+                            ls_copy_rows copy, void *context, ls_error *error) {
+  const bool flat = there->middle == 1;
+  const int64_t rows = flat ? there->rows : there->middle;
+  if (bytes_of(there) == 0) return LS_OK;
+  for (int64_t run = 0; run < there->outer * there->rows * there->middle; run += rows) {
+    const ls_device_copy with = {.to = target + place_of(here, (size_t)run),
+                                 .from = source + place_of(there, (size_t)run),
+                                 .width = there->length,
+                                 .rows = (size_t)rows,
+                                 .to_stride = flat ? here->row_stride : here->middle_stride,
+                                 .from_stride = flat ? there->row_stride : there->middle_stride};
+    LS_TRY(copy(context, &with, error));
+  }
+  return LS_OK;
+}
+
 ls_status ls_reshard_rows(const ls_resharding *of, int from, int to, ls_dtype dtype, void *target,
                           const void *source, ls_copy_rows copy, void *context, ls_error *error) {
   runs there, here;
-  find_block(of, from, to, ls_dtype_bytes(dtype), &there, &here);
-  /* Runs follow one another evenly within the innermost of these that has several. */
-  const bool flat = there.middle == 1;
-  const int64_t rows = flat ? there.rows : there.middle;
-  if (bytes_of(&there) == 0) return LS_OK;
-  for (int64_t run = 0; run < there.outer * there.rows * there.middle; run += rows) {
-    const ls_device_copy with = {.to = (char *)target + place_of(&here, (size_t)run),
-                                 .from = (const char *)source + place_of(&there, (size_t)run),
-                                 .width = there.length,
-                                 .rows = (size_t)rows,
-                                 .to_stride = flat ? here.row_stride : here.middle_stride,
-                                 .from_stride = flat ? there.row_stride : there.middle_stride};
-    LS_TRY(copy(context, &with, error));
-  }
+  for (int at = 0; next_block(of, from, to, ls_dtype_bytes(dtype), &at, &there, &here);)
+    LS_TRY(copy_block(&there, &here, target, source, copy, context, error));
   return LS_OK;
 }
 
@@ -89,30 +125,28 @@ ls_status ls_reshard_packed(const ls_resharding *of, const ls_reshard_side *side
                             void *buffer, void *packed, ls_copy_rows copy, void *context,
                             ls_error *error) {
   runs there, here;
-  find_block(of, side->from, side->to, ls_dtype_bytes(dtype), &there, &here);
-  const runs *block = side->out ? &there : &here;
-  const bool flat = block->middle == 1;
-  const int64_t rows = flat ? block->rows : block->middle;
-  const size_t stride = flat ? block->row_stride : block->middle_stride;
-  if (bytes_of(block) == 0) return LS_OK;
-  for (int64_t run = 0; run < block->outer * block->rows * block->middle; run += rows) {
-    char *lies = (char *)buffer + place_of(block, (size_t)run);
-    char *together = (char *)packed + (size_t)run * block->length;
-    const ls_device_copy with = {.to = side->out ? together : lies,
-                                 .from = side->out ? lies : together,
-                                 .width = block->length,
-                                 .rows = (size_t)rows,
-                                 .to_stride = side->out ? block->length : stride,
-                                 .from_stride = side->out ? stride : block->length};
-    LS_TRY(copy(context, &with, error));
+  char *to = packed;
+  for (int at = 0;
+       next_block(of, side->from, side->to, ls_dtype_bytes(dtype), &at, &there, &here);) {
+    const runs *block = side->out ? &there : &here;
+    runs together = *block; /* one run behind the other */
+    together.offset = 0;
+    together.middle_stride = block->length;
+    together.row_stride = together.middle_stride * (size_t)block->middle;
+    together.outer_stride = together.row_stride * (size_t)block->rows;
+    LS_TRY(side->out ? copy_block(block, &together, to, buffer, copy, context, error)
+                     : copy_block(&together, block, buffer, to, copy, context, error));
+    to += bytes_of(block);
   }
   return LS_OK;
 }
 
 size_t ls_reshard_bytes(const ls_resharding *of, int from, int to, ls_dtype dtype) {
   runs there, here;
-  find_block(of, from, to, ls_dtype_bytes(dtype), &there, &here);
-  return bytes_of(&there);
+  size_t bytes = 0;
+  for (int at = 0; next_block(of, from, to, ls_dtype_bytes(dtype), &at, &there, &here);)
+    bytes += bytes_of(&there);
+  return bytes;
 }
 
 static ls_status copy_here(void *context, const ls_device_copy *rows, ls_error *error) {
@@ -129,8 +163,8 @@ void ls_reshard_block(const ls_resharding *of, int from, int to, ls_dtype dtype,
 }
 
 /* Bytes [first, first + count) of a packed block, out of a buffer or into it. */
-static void copy_packed(const runs *block, size_t first, size_t count, char *buffer, char *packed,
-                        bool out) {
+static void copy_part(const runs *block, size_t first, size_t count, char *buffer, char *packed,
+                      bool out) {
   for (size_t done = 0; done < count;) {
     const size_t at = (first + done) % block->length, left = block->length - at;
     const size_t bytes = left < count - done ? left : count - done;
@@ -147,35 +181,49 @@ static void copy_packed(const runs *block, size_t first, size_t count, char *buf
 typedef struct exchange {
   const ls_resharding *of;
   char *target, *source;
+  ls_dtype dtype;
   size_t width, room; /* bytes of a block that go in one round */
 } exchange;
+
+/* The same of all that one member has for another. */
+static void copy_packed(const exchange *e, int from, int to, size_t first, size_t count,
+                        char *packed, bool out) {
+  runs there, here;
+  for (int at = 0; count && next_block(e->of, from, to, e->width, &at, &there, &here);) {
+    const runs *block = out ? &there : &here;
+    const size_t all = bytes_of(block), left = first < all ? all - first : 0;
+    const size_t bytes = left < count ? left : count;
+    if (bytes) copy_part(block, first, bytes, out ? e->source : e->target, packed, out);
+    first = left ? 0 : first - all;
+    packed += bytes;
+    count -= bytes;
+  }
+}
 
 static char *staging_of(const ls_group *group, const exchange *e, int member, bool out) {
   return (char *)group->comm->staging + (size_t)(2 * member + out) * e->room;
 }
 
-/* How much of the block is left from `first` on, for one round. */
-static size_t round_bytes(const exchange *e, const runs *block, size_t first) {
-  const size_t all = bytes_of(block), left = first < all ? all - first : 0;
+/* How much of what one member has for another is left from `first` on, for one round. */
+static size_t round_bytes(const exchange *e, int from, int to, size_t first) {
+  const size_t all = ls_reshard_bytes(e->of, from, to, e->dtype),
+               left = first < all ? all - first : 0;
   return left < e->room ? left : e->room;
 }
 
 /* One round with one member: before it what goes out is packed, after it what came is put away. */
 static void use_staging(ls_group *group, const exchange *e, int member, size_t first, bool after) {
-  runs there, here;
   ls_peer_transfer *transfer = &group->transfers[member];
   if (ls_group_needs_message(group, member, ls_call_own(group)) && !after) {
-    find_block(e->of, group->rank, member, e->width, &there, &here);
     transfer->out = staging_of(group, e, member, true);
-    transfer->out_bytes = round_bytes(e, &there, first);
-    copy_packed(&there, first, transfer->out_bytes, e->source, (char *)transfer->out, true);
+    transfer->out_bytes = round_bytes(e, group->rank, member, first);
+    copy_packed(e, group->rank, member, first, transfer->out_bytes, (char *)transfer->out, true);
   }
   if (group->peers[member]) return;
-  find_block(e->of, member, group->rank, e->width, &there, &here);
   char *staged = staging_of(group, e, member, false);
-  const size_t bytes = round_bytes(e, &here, first);
+  const size_t bytes = round_bytes(e, member, group->rank, first);
   if (after) {
-    copy_packed(&here, first, bytes, e->target, staged, false);
+    copy_packed(e, member, group->rank, first, bytes, staged, false);
     return;
   }
   transfer->in = staged;
@@ -215,7 +263,7 @@ static ls_status reshard(ls_group *group, void *target, void *source, const ls_r
                            .count = elements};
   LS_TRY(ls_call_begin(group, &call, source, (size_t)elements * width, LS_ALL_MEMBERS, error));
   const size_t room = group->comm->world->staging_bytes / 2 / (size_t)group->size;
-  const exchange e = {of, target, source, width, room};
+  const exchange e = {of, target, source, dtype, width, room};
   LS_TRY(exchange_packed(group, &e, error));
   int64_t sent = 0;
   for (int step = 0; step < group->size; step++) {
@@ -232,7 +280,7 @@ ls_status ls_reshard(ls_group *group, void *target, const void *source, const ls
   LS_TRY(
       ls_call_check(group, LS_CALL_ALL_TO_ALL, elements_of(of, of->source), dtype, false, error));
   bool fits = of->gathered != of->cut && of->ndim <= LS_MAX_DIMS;
-  for (int d = 0; d < of->ndim && fits; d++) {
+  for (int d = 0; d < of->ndim && fits && !of->pieces; d++) {
     const int64_t few = d == of->gathered ? of->source[d] : of->target[d];
     const int64_t many = d == of->gathered ? of->target[d] : of->source[d];
     fits = d == of->gathered || d == of->cut

@@ -47,7 +47,8 @@ ls_work ls_op_work(ls_op_kind kind, const ls_attributes *attributes, const ls_wo
 
 /* Bytes that one of `ranks` ranks sends in a collective of `whole` bytes, by the field's formulas:
  * all-reduce 2K(n-1)/n, reduce-scatter and all-gather K(n-1)/n, all-to-all K(n-1)/n^2. Of a message
- * and of a permute `whole` is what the rank sends. */
+ * and of a permute `whole` is what the rank sends, of what goes to owners and back the most that
+ * one rank sends or receives. */
 double ls_collective_bytes(ls_collective collective, double whole, int ranks);
 
 /* A rank's parts of an op's operands; returns how many inputs it reads. `first` as below. */

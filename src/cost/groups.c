@@ -61,7 +61,7 @@ static int64_t bytes_of(const ls_program *program, int value) {
 }
 
 static int64_t beside_of(const ls_program *program, const ls_instruction *of) {
-  if (of->collective == LS_ALL_TO_ALL)
+  if (of->collective == LS_ALL_TO_ALL || ls_collective_deals(of->collective))
     return bytes_of(program, of->in[0]) + bytes_of(program, of->out[0]);
   const bool adds = of->collective == LS_REDUCE_SCATTER && of->write[0] != LS_WRITE;
   return adds ? bytes_of(program, of->out[0]) : 0;

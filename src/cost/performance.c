@@ -285,11 +285,13 @@ static ls_transfer_time ring_time(const ls_performance *performance, const ls_gr
 static bool transfer_here(const ls_performance *performance, ls_collective collective, double whole,
                           const ls_group_shape *group, ls_transfer_time *time) {
   const bool shifts = collective == LS_PERMUTE || ls_collective_is_message(collective);
-  const bool exchanges = collective == LS_ALL_TO_ALL;
-  const ls_collective like = shifts ? LS_SEND : exchanges ? LS_ALL_GATHER : collective;
+  const bool exchanges = collective == LS_ALL_TO_ALL, deals = ls_collective_deals(collective);
+  const ls_collective like = shifts ? LS_SEND : exchanges || deals ? LS_ALL_GATHER : collective;
+  const double share =
+      (double)(group->ranks - 1) / group->ranks; /* that others have, of a gather */
+  const double measured = exchanges ? whole / group->ranks : deals ? whole / share : whole;
   time->latency_s =
-      ls_transfer_seconds_here(performance->here, like, exchanges ? whole / group->ranks : whole,
-                               group, performance->per_host);
+      ls_transfer_seconds_here(performance->here, like, measured, group, performance->per_host);
   time->link = LS_LINK_PEER;
   return time->latency_s >= 0;
 }

@@ -66,6 +66,8 @@ double ls_collective_bytes(ls_collective collective, double whole, int ranks) {
     case LS_ALL_GATHER: return whole * others / ranks;
     case LS_ALL_TO_ALL: return whole * others / ranks / ranks;
     case LS_SEND:
+    case LS_DEAL:
+    case LS_HAND_BACK:
     case LS_PERMUTE: return whole;
     case LS_SUM_NUMBERS: return whole * others;
     default: return 0;

@@ -287,46 +287,51 @@ static void adamw8_of_the_cpu_is_the_references(void **state) {
   free(a), free(b);
 }
 
-/* Muon's step by ranks that have these cuts. */
-static void run_muon(const device *on, const cut *cuts, int count, double by, double scale,
+/* All elements of a matrix, as its owner has them. */
+static ls_view owned_of(ls_dtype dtype, void *data, int64_t m, int64_t n) {
+  return (ls_view){
+      .data = data, .dtype = dtype, .ndim = 1, .dims = {m * n, n}, .valid = {m * n, n}};
+}
+
+/* Muon's step by ranks that have these cuts, of a matrix that one of them owns. */
+static void run_muon(const device *on, const cut *cuts, int count, double by, double share,
                      parameter *state) {
   static double joined[COUNT];
   ls_attributes own = settings;
-  own.scale = scale;
+  own.scale = share;
   memset(joined, 0, sizeof joined);
   const parameter before = *state;
   for (int r = 0; r < count; r++) {
     void *gradient = take(&cuts[r], before.gradient, on->gradients);
     void *momentum = take(&cuts[r], before.momentum, on->dtype);
-    void *matrix = calloc(COUNT, 8);
-    double found[COUNT];
+    void *made = take(&cuts[r], before.master, on->dtype); /* which is written over */
     call(on, LS_OP_MUON_MOMENTUM,
          (ls_view[]){range_of(&cuts[r], on->gradients, gradient), cell_of(&by)}, 2,
-         (ls_view[]){range_of(&cuts[r], on->dtype, momentum),
-                     whole_of(on->dtype, matrix, ROWS, COLUMNS)},
+         (ls_view[]){range_of(&cuts[r], on->dtype, momentum), range_of(&cuts[r], on->dtype, made)},
          2, &own);
-    ls_convert(found, LS_F64, matrix, on->dtype, COUNT);
-    for (int64_t i = 0; i < COUNT; i++) joined[i] += found[i];
+    give(&cuts[r], joined, made, on->dtype);
     give(&cuts[r], state->momentum, momentum, on->dtype);
-    free(gradient), free(momentum), free(matrix);
+    free(gradient), free(momentum), free(made);
   }
-  void *matrix = whole(joined, COUNT, on->dtype), *made = calloc(COUNT, 8);
+  void *matrix = whole(joined, COUNT, on->dtype);
   void *room = calloc(COUNT, 8), *squares = calloc(2 * ROWS * ROWS, 8);
-  const ls_view given = whole_of(on->dtype, matrix, ROWS, COLUMNS);
-  const ls_view orthogonal = whole_of(on->dtype, made, ROWS, COLUMNS);
-  call(on, LS_OP_ORTHOGONALISE, &given, 1,
-       (ls_view[]){orthogonal, whole_of(on->dtype, room, ROWS, COLUMNS),
+  const ls_view owned = owned_of(on->dtype, matrix, ROWS, COLUMNS);
+  call(on, LS_OP_ORTHOGONALISE, &owned, 1,
+       (ls_view[]){owned, whole_of(on->dtype, room, ROWS, COLUMNS),
                    whole_of(on->dtype, squares, 2 * ROWS, ROWS)},
        3, &own);
+  ls_convert(joined, LS_F64, matrix, on->dtype, COUNT);
   for (int r = 0; r < count; r++) {
     void *master = take(&cuts[r], before.master, on->dtype);
+    void *made = take(&cuts[r], joined, on->dtype);
     const ls_view masters = range_of(&cuts[r], on->dtype, master);
-    call(on, LS_OP_MUON, (ls_view[]){orthogonal, cell_of(&rate), cell_of(&by)}, 3, &masters, 1,
-         &own);
+    call(on, LS_OP_MUON,
+         (ls_view[]){range_of(&cuts[r], on->dtype, made), cell_of(&rate), cell_of(&by)}, 3,
+         &masters, 1, &own);
     give(&cuts[r], state->master, master, on->dtype);
-    free(master);
+    free(master), free(made);
   }
-  free(matrix), free(made), free(room), free(squares);
+  free(matrix), free(room), free(squares);
 }
 
 static void muon_is_the_same_in_every_cut(void **state) {
@@ -337,14 +342,14 @@ static void muon_is_the_same_in_every_cut(void **state) {
     device on = devices[d];
     on.queue.facts = &on.facts;
     draw(whole_one);
-    run_muon(&on, one, 1, factor, 0, whole_one);
+    run_muon(&on, one, 1, factor, 1, whole_one);
     for (int c = 1; c < CUTS; c++) {
       draw(found);
-      run_muon(&on, all_cuts[c].items, all_cuts[c].count, factor, 0, found);
+      run_muon(&on, all_cuts[c].items, all_cuts[c].count, factor, 1, found);
       assert_memory_equal(found, whole_one, sizeof *found);
     }
     draw(found), draw(whole_one);
-    run_muon(&on, both, 4, 0, 0, found);
+    run_muon(&on, both, 4, 0, 1, found);
     for (int64_t i = 0; i < COUNT; i++)
       assert_true(fabs(found->master[i] - whole_one->master[i]) < 1e-7 &&
                   fabs(found->momentum[i] - whole_one->momentum[i]) < 1e-7);
@@ -359,8 +364,8 @@ static void muon_of_the_cpu_is_the_references(void **state) {
   fast.queue.facts = &fast.facts;
   const device on = reference(LS_F64);
   draw(a), draw(b);
-  run_muon(&on, one, 1, factor, 0.2, a);
-  run_muon(&fast, one, 1, factor, 0.2, b);
+  run_muon(&on, one, 1, factor, 1.5, a);
+  run_muon(&fast, one, 1, factor, 1.5, b);
   for (int64_t i = 0; i < COUNT; i++) assert_true(fabs(a->master[i] - b->master[i]) < 3e-6);
   free(a), free(b);
 }
@@ -482,47 +487,62 @@ static void adafactor_of_the_cpu_is_the_references(void **state) {
 }
 
 /* Of a matrix with one number in each row, singular values are these: each goes the way of the
- * polynomial, and directions stay. In both shapes, with both shares of the rate. */
-static void orthogonalise(int64_t m, int64_t n, double scale) {
+ * polynomial, and directions stay. In both shapes, in its own place; and none of another rank's. */
+static void orthogonalise(int64_t m, int64_t n) {
   const device on = reference(LS_F64);
   const int64_t least = m < n ? m : n;
-  ls_attributes own = settings;
-  own.scale = scale;
   double *x = calloc((size_t)(m * n), 8), *made = calloc((size_t)(m * n), 8);
   double *room = calloc((size_t)(m * n), 8), *squares = calloc((size_t)(2 * least * least), 8);
-  double *master = calloc((size_t)(m * n), 8), norm = 0;
+  double norm = 0;
   for (int64_t i = 0; i < least; i++) {
-    x[i * n + (i * 5 + 2) % least] = 1 + (double)i;
+    x[i * n + (i * 5 + 2) % least] = made[i * n + (i * 5 + 2) % least] = 1 + (double)i;
     norm += (1 + (double)i) * (1 + (double)i);
   }
-  const ls_view given = whole_of(LS_F64, x, m, n), orthogonal = whole_of(LS_F64, made, m, n);
-  call(&on, LS_OP_ORTHOGONALISE, &given, 1,
-       (ls_view[]){orthogonal, whole_of(LS_F64, room, m, n),
-                   whole_of(LS_F64, squares, 2 * least, least)},
-       3, &own);
-  const double one_factor = 1, larger = (double)(m > n ? m : n);
-  const ls_view masters = {
-      .data = master, .dtype = LS_F64, .ndim = 1, .dims = {m * n, n}, .valid = {m * n, n}};
-  call(&on, LS_OP_MUON, (ls_view[]){orthogonal, cell_of(&rate), cell_of(&one_factor)}, 3, &masters,
-       1, &own);
-  const double tall = sqrt(fmax(1, (double)m / (double)n));
-  const double share = rate * 0.5 * (scale > 0 ? scale * sqrt(larger) : tall);
+  ls_view owned = owned_of(LS_F64, made, m, n);
+  const ls_view rooms[2] = {whole_of(LS_F64, room, m, n),
+                            whole_of(LS_F64, squares, 2 * least, least)};
+  owned.dims[0] = owned.valid[0] = 0;
+  call(&on, LS_OP_ORTHOGONALISE, &owned, 1, (ls_view[]){owned, rooms[0], rooms[1]}, 3, &settings);
+  assert_memory_equal(made, x, (size_t)(m * n) * 8);
+  owned = owned_of(LS_F64, made, m, n);
+  call(&on, LS_OP_ORTHOGONALISE, &owned, 1, (ls_view[]){owned, rooms[0], rooms[1]}, 3, &settings);
   for (int64_t i = 0; i < m; i++)
     for (int64_t j = 0; j < n; j++) {
       double s = x[i * n + j] / sqrt(norm);
       for (int k = 0; k < 5; k++) s = 3.4445 * s - 4.7750 * s * s * s + 2.0315 * pow(s, 5);
       assert_true(fabs(made[i * n + j] - s) < 1e-12);
-      assert_true(fabs(master[i * n + j] + share * s) < 1e-14);
     }
-  free(x), free(made), free(room), free(squares), free(master);
+  free(x), free(made), free(room), free(squares);
 }
 
 static void singular_values_go_the_polynomials_way(void **state) {
   (void)state;
-  orthogonalise(7, 7, 0);
-  orthogonalise(7, 12, 0.2);
-  orthogonalise(12, 7, 0);
-  orthogonalise(1, 9, 0);
+  orthogonalise(7, 7);
+  orthogonalise(7, 12);
+  orthogonalise(12, 7);
+  orthogonalise(1, 9);
+}
+
+/* Of the rate a matrix gets torch's share, or Moonshot's. */
+static void shares_of_the_rate_are_by_shape(void **state) {
+  (void)state;
+  const ls_optimizer original = {.kind = LS_OPTIMIZER_MUON};
+  const ls_optimizer matching = {.kind = LS_OPTIMIZER_MUON, .matrix_scale = 0.2};
+  const ls_update_node *node = &ls_optimizer_row_of(&original)->node[2];
+  static const struct {
+    int64_t dims[2];
+    double original, matching;
+  } shapes[] = {{{7, 7}, 1, 0.5291502622129182},
+                {{7, 12}, 1, 0.6928203230275509},
+                {{12, 3}, 2, 0.6928203230275509}};
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+    const ls_parameter_record record = {
+        .about = {.ndim = 2, .dims = {shapes[i].dims[0], shapes[i].dims[1]}}};
+    assert_true(fabs(ls_optimizer_attributes(&original, node, &record).scale - shapes[i].original) <
+                1e-15);
+    assert_true(fabs(ls_optimizer_attributes(&matching, node, &record).scale - shapes[i].matching) <
+                1e-15);
+  }
 }
 
 int main(void) {
@@ -535,6 +555,7 @@ int main(void) {
       cmocka_unit_test(adafactor_is_the_same_in_every_cut),
       cmocka_unit_test(adafactor_of_the_cpu_is_the_references),
       cmocka_unit_test(singular_values_go_the_polynomials_way),
+      cmocka_unit_test(shares_of_the_rate_are_by_shape),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

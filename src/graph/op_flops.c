@@ -37,10 +37,11 @@ double ls_ring_bwd_flops(const ls_attributes *attributes, const int64_t *query,
 }
 
 /* Five times the matrix times itself, that times itself, and the matrix times what both make. */
-double ls_orthogonalise_flops(const ls_attributes *attributes, const int64_t *matrix,
+double ls_orthogonalise_flops(const ls_attributes *attributes, const int64_t *elements,
                               const int64_t *other) {
   (void)attributes, (void)other;
-  const bool tall = matrix[0] > matrix[1];
-  const double least = (double)matrix[tall], most = (double)matrix[!tall];
+  const double columns = (double)(elements[1] > 0 ? elements[1] : 1);
+  const double rows = (double)elements[0] / columns;
+  const double least = rows < columns ? rows : columns, most = rows < columns ? columns : rows;
   return 5 * (4 * least * least * most + 2 * least * least * least);
 }

@@ -48,12 +48,13 @@ const ls_op ls_step_ops[LS_OP_COUNT] = {
     /* largest of blocks, clip factor -> as the state keeps it, likewise */
     [LS_OP_ADAMW8_KEEP] = {.labels = "f, 1 -> f", .updates = true},
     /* gradient, clip factor -> momentum (in place, likewise), and what Muon makes orthogonal of it
-     * and the gradient (Nesterov's): the rank's elements of the whole matrix, else zero */
-    [LS_OP_MUON_MOMENTUM] = {.labels = "e, 1 -> e, m k", .updates = true},
-    /* a matrix -> nearly its orthogonal factor, and memory to work in */
-    [LS_OP_ORTHOGONALISE] = {.labels = "m k -> m k, m k, f p", .flops = ls_orthogonalise_flops},
-    /* an orthogonal matrix, learning rate, clip factor -> master (in place, likewise) */
-    [LS_OP_MUON] = {.labels = "m k, 1, 1 -> e", .updates = true},
+     * and the gradient (Nesterov's) */
+    [LS_OP_MUON_MOMENTUM] = {.labels = "e, 1 -> e, e", .updates = true},
+    /* all elements of a matrix, or none -> nearly its orthogonal factor, and memory to work in */
+    [LS_OP_ORTHOGONALISE] = {.labels = "e -> e, m k, f p", .flops = ls_orthogonalise_flops},
+    /* elements of an orthogonal matrix, learning rate, clip factor -> master (in place, likewise)
+     */
+    [LS_OP_MUON] = {.labels = "e, 1, 1 -> e", .updates = true},
     /* gradient, learning rate, step, clip factor -> master, offset, second moment (in place,
      * likewise) */
     [LS_OP_SCHEDULEFREE] = {.labels = "e, 1, 1, 1 -> e, e, e", .updates = true},

@@ -14,6 +14,8 @@ typedef enum ls_collective {
   LS_MOVE,        /* this rank's bytes of one tier to another */
   LS_ALL_TO_ALL,  /* shards of one dimension become those of another */
   LS_PERMUTE,     /* the shards go round on an axis */
+  LS_DEAL,        /* shards of a unit become whole matrices, each at its owner */
+  LS_HAND_BACK,   /* and these shards again, for all that have them */
   LS_SUM_NUMBERS, /* of a few fp64 over all ranks: until its end they stay as they are */
   LS_COLLECTIVE_COUNT
 } ls_collective;
@@ -31,8 +33,11 @@ bool ls_collective_communicates(ls_collective collective);
 /* SEND or RECEIVE. */
 bool ls_collective_is_message(ls_collective collective);
 
-/* ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL or PERMUTE: all members of its group do the
- * same. */
+/* DEAL or HAND_BACK: of pieces as ir/owners.h lists them. */
+bool ls_collective_deals(ls_collective collective);
+
+/* ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL, PERMUTE, DEAL or HAND_BACK: all members of
+ * its group do the same. */
 bool ls_collective_is_of_group(ls_collective collective);
 
 const char *ls_collective_name(ls_collective collective);

@@ -375,9 +375,9 @@ static ls_status load_instruction(loader *l, json_t *item, size_t index) {
   const char *op, *reason;
   json_int_t count;
   json_t *in, *out, *write, *attributes;
-  if (json_unpack(item, "[iisiiiIiiioooso]", &collective, &phase, &op, &axes, &reduce, &made.peer,
-                  &count, &queue, &made.wait, &first_only, &in, &out, &write, &reason,
-                  &attributes) != 0)
+  if (json_unpack(item, "[iisiiiIiiiooosoi]", &collective, &phase, &op, &axes, &reduce, &made.peer,
+                  &count, &queue, &made.wait, &first_only, &in, &out, &write, &reason, &attributes,
+                  &made.unit) != 0)
     return damaged(l, "instruction", index);
   const ls_op_kind kind = ls_op_find(op);
   if (!in_range(collective, LS_COLLECTIVE_COUNT) || !in_range(phase, LS_PHASE_COUNT) ||
@@ -392,7 +392,8 @@ static ls_status load_instruction(loader *l, json_t *item, size_t index) {
       json_array_size(write) != (size_t)made.outputs ||
       !read_attributes(l, attributes, &made.attributes) ||
       (collective == LS_COLLECTIVE_NONE && !ls_op_has_divisors(kind, &made.attributes)) ||
-      !in_range((int64_t)made.wait + 1, (int64_t)index + 1))
+      !in_range((int64_t)made.wait + 1, (int64_t)index + 1) ||
+      !in_range(made.unit, l->program->units.count))
     return damaged(l, "instruction", index);
   made.collective = (ls_collective)collective;
   made.phase = (ls_phase)phase;
@@ -477,17 +478,19 @@ static ls_status load_parameter(loader *l, json_t *item, size_t index) {
   ls_program_parameter *made = &l->program->parameters[index];
   const char *name;
   int present, owner, trainable, sharding, precision;
+  json_int_t owned;
   json_t *dims, *values;
-  if (json_unpack(item, "[sbbbiioiio]", &name, &present, &owner, &trainable, &sharding, &precision,
-                  &dims, &made->unit, &made->update, &values) != 0 ||
-      !in_range(sharding, LS_TP_COUNT) || !in_range(precision, LS_BLOCKS_FP4 + 1) ||
-      !in_range(made->unit, l->program->units.count) || !in_range(made->update, LS_UPDATE_COUNT) ||
-      !read_ints(values, made->part, LS_PART_COUNT))
+  if (json_unpack(item, "[sbbbiioiiIo]", &name, &present, &owner, &trainable, &sharding, &precision,
+                  &dims, &made->unit, &made->update, &owned, &values) != 0 ||
+      !in_range(owned + 1, (INT64_C(1) << 52) + 1) || !in_range(sharding, LS_TP_COUNT) ||
+      !in_range(precision, LS_BLOCKS_FP4 + 1) || !in_range(made->unit, l->program->units.count) ||
+      !in_range(made->update, LS_UPDATE_COUNT) || !read_ints(values, made->part, LS_PART_COUNT))
     return damaged(l, "parameter", index);
   made->name = ls_arena_strdup(l->arena, name);
   made->present = present != 0;
   made->owner = owner != 0;
   made->trainable = trainable != 0;
+  made->owned = owned;
   made->sharding = (ls_tp_sharding)sharding;
   made->precision = (ls_precision)precision;
   made->ndim = read_integers(dims, made->dims, LS_MAX_DIMS);

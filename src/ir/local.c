@@ -65,7 +65,9 @@ ls_axis_order ls_instruction_group(const ls_program *program, const ls_instructi
   switch (instruction->collective) {
     case LS_ALL_GATHER:
     case LS_ALL_TO_ALL:
+    case LS_HAND_BACK:
       return ls_placement_order(&values[instruction->in[0]].placement, instruction->axes);
+    case LS_DEAL:
     case LS_REDUCE_SCATTER:
       return ls_placement_order(&values[instruction->out[0]].placement, instruction->axes);
     default: return ls_mesh_order(instruction->axes);
@@ -86,7 +88,10 @@ const ls_buffer_group *ls_program_buffer_group(const ls_program *program, int va
 }
 
 ls_local ls_program_local(const ls_program *program, int rank, int index) {
-  const ls_value *value = &program->values.items[index];
+  return ls_value_local(program, rank, &program->values.items[index]);
+}
+
+ls_local ls_value_local(const ls_program *program, int rank, const ls_value *value) {
   ls_local local = {.offset = program->storages.items[value->storage].offset + value->offset};
   if (value->flat_elements) {
     cut_flat(program, rank, value, &local);

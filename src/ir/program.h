@@ -133,6 +133,7 @@ typedef struct ls_instruction {
   ls_reduce reduce;
   int peer;      /* the other stage of a message, or of a collective of two stages; -1: none */
   int64_t count; /* elements of the whole that a collective moves */
+  int unit;      /* of LS_DEAL and LS_HAND_BACK: whose matrices */
   ls_queue queue;
   int wait;           /* event: the latest instruction on another queue, in the same body, that
                          this one needs; it waits for those before that one, too; -1: none */
@@ -167,7 +168,8 @@ typedef struct ls_program_parameter {
   int ndim;
   int64_t dims[LS_MAX_DIMS]; /* of the whole tensor, in elements: of blocks, how many */
   int unit;
-  int update;              /* which of the optimizer's it has */
+  int update;    /* which of the optimizer's it has */
+  int64_t owned; /* where its owner has it, among what all owners have (ir/owners.h); -1 */
   int part[LS_PART_COUNT]; /* values, by ls_state_part; -1: none */
 } ls_program_parameter;
 
@@ -228,6 +230,9 @@ typedef struct ls_local {
   int64_t dims[LS_MAX_DIMS], valid[LS_MAX_DIMS], start[LS_MAX_DIMS];
 } ls_local;
 ls_local ls_program_local(const ls_program *program, int rank, int value);
+
+/* The same of a value that need not be one of the program's. */
+ls_local ls_value_local(const ls_program *program, int rank, const ls_value *value);
 
 /* Of a range of a unit's buffer: the axes that cut the buffer, and the elements of one shard, which
  * are all where no axis does. */

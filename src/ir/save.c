@@ -111,17 +111,18 @@ static json_t *instruction_json(const ls_instruction *each) {
   json_t *write = json_array();
   for (int o = 0; o < each->outputs; o++)
     json_array_append_new(write, json_integer(each->write[o]));
-  return json_pack("[iisiiiIiiioooso]", (int)each->collective, (int)each->phase,
+  return json_pack("[iisiiiIiiiooosoi]", (int)each->collective, (int)each->phase,
                    ls_op_name(each->kind), (int)each->axes, (int)each->reduce, each->peer,
                    (json_int_t)each->count, (int)each->queue, each->wait, (int)each->first_only,
                    ints(each->in, each->inputs), ints(each->out, each->outputs), write,
-                   each->reason ? each->reason : "", attributes_json(&each->attributes));
+                   each->reason ? each->reason : "", attributes_json(&each->attributes),
+                   each->unit);
 }
 
 static json_t *parameter_json(const ls_program_parameter *p) {
-  return json_pack("[sbbbiioiio]", p->name, (int)p->present, (int)p->owner, (int)p->trainable,
+  return json_pack("[sbbbiioiiIo]", p->name, (int)p->present, (int)p->owner, (int)p->trainable,
                    (int)p->sharding, (int)p->precision, integers(p->dims, p->ndim), p->unit,
-                   p->update, ints(p->part, LS_PART_COUNT));
+                   p->update, (json_int_t)p->owned, ints(p->part, LS_PART_COUNT));
 }
 
 static json_t *body_json(const ls_body *body) {

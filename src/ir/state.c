@@ -1,5 +1,6 @@
 #include "ir/state.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -186,19 +187,21 @@ static const ls_optimizer_row optimizers[LS_OPTIMIZER_COUNT] = {
                    .inputs = 2,
                    .in = {PART(GRADIENT), CELL(CLIP_FACTOR)},
                    .outputs = 2,
-                   .out = {PART(MOMENT1), {LS_FROM_MATRIX, 0}},
+                   .out = {PART(MOMENT1), {LS_FROM_ELEMENTS, 0}},
                    .settings = 1,
                    .setting = {SETTING(momentum, beta1, "optimizer.momentum")}},
                   {.op = LS_OP_ORTHOGONALISE,
                    .inputs = 1,
-                   .in = {{LS_FROM_MATRIX, 0}},
+                   .in = {{LS_FROM_ELEMENTS, 0}},
                    .outputs = 3,
-                   .out = {{LS_FROM_MATRIX, 1}, {LS_FROM_MATRIX, 2}, {LS_FROM_SQUARES, 0}}},
+                   .out = {{LS_FROM_ELEMENTS, 1}, {LS_FROM_MATRIX, 0}, {LS_FROM_SQUARES, 0}},
+                   .owners = true},
                   {.op = LS_OP_MUON,
                    .inputs = 3,
-                   .in = {{LS_FROM_MATRIX, 1}, CELL(LEARNING_RATE), CELL(CLIP_FACTOR)},
+                   .in = {{LS_FROM_ELEMENTS, 1}, CELL(LEARNING_RATE), CELL(CLIP_FACTOR)},
                    .outputs = 1,
                    .out = {PART(MASTER)},
+                   .shaped = true,
                    .settings = 2,
                    .setting = {SETTING(weight_decay, weight_decay, "optimizer.weight_decay"),
                                SETTING(matrix_scale, scale, "optimizer.adjust_lr")}}}},
@@ -331,6 +334,13 @@ static bool reads_rate(const ls_update_node *node) {
   return false;
 }
 
+/* How much of the rate a matrix gets: torch's adjust_lr_fn "original", or with a scale Moonshot's,
+ * by which updates are as large as AdamW's (arXiv 2502.16982). */
+static double share_of(double scale, const int64_t *dims) {
+  const double rows = (double)dims[0], columns = (double)dims[1];
+  return scale > 0 ? scale * sqrt(fmax(rows, columns)) : sqrt(fmax(1, rows / columns));
+}
+
 ls_attributes ls_optimizer_attributes(const ls_optimizer *optimizer, const ls_update_node *node,
                                       const ls_parameter_record *parameter) {
   ls_attributes made = node->attributes;
@@ -342,6 +352,7 @@ ls_attributes ls_optimizer_attributes(const ls_optimizer *optimizer, const ls_up
   if (reads_rate(node)) made.rate = parameter->settings.rate;
   if (node->means)
     made.weight = 1.0 / (double)elements_of(parameter->about.ndim, parameter->about.dims);
+  if (node->shaped) made.scale = share_of(made.scale, parameter->about.dims);
   if (node->columns) made.columns = parameter->about.ndim > 1 ? parameter->about.dims[1] : 1;
   return made;
 }

@@ -109,17 +109,18 @@ ls_dtype ls_state_dtype(const ls_layout *layout, ls_state_part part, ls_precisio
  * speculations taken back. Each node reads the gradient or what an earlier node made of it. */
 enum { LS_MOST_SETTINGS = 5, LS_MOST_UPDATE_NODES = 6, LS_MOST_TEMPORARIES = 4 };
 
-/* Those from LS_FROM_MATRIX on are whole on every rank: where a node makes them of shards, each
- * rank fills in what it has, zero elsewhere, and they are added up, of blocks the largest taken. */
+/* Those from LS_FROM_BLOCKS on are whole on every rank: where a node makes them of shards, each
+ * rank fills in what it has, zero elsewhere, and they are added up, of blocks the largest taken.
+ * MATRIX and SQUARES are memory for one node to work in. */
 
 typedef enum ls_update_source {
   LS_FROM_PART = 0, /* ls_state_part: the rank's elements, as state is placed */
   LS_FROM_CELL,     /* ls_cell */
   LS_FROM_ELEMENTS, /* a temporary, placed and typed as master weights are */
   LS_FROM_NUMBER,   /* a temporary of one number, summed over the ranks that hold shards */
-  LS_FROM_MATRIX,   /* a temporary, the whole parameter, typed as master weights are */
-  LS_FROM_SQUARES,  /* likewise of two squares, one above the other, of its smaller dimension */
-  LS_FROM_BLOCKS,   /* likewise as LARGEST is */
+  LS_FROM_MATRIX,   /* as large as the whole parameter, typed as master weights are */
+  LS_FROM_SQUARES,  /* likewise two squares, one above the other, of its smaller dimension */
+  LS_FROM_BLOCKS,   /* a temporary, typed likewise, as LARGEST is */
   LS_FROM_LINES,    /* likewise as LINES is */
   LS_UPDATE_SOURCE_COUNT
 } ls_update_source;
@@ -139,6 +140,10 @@ typedef struct ls_update_node {
   ls_attributes attributes; /* but for the settings */
   bool columns;             /* it is told how many the whole parameter has */
   bool means;               /* its numbers are means over the whole parameter */
+  bool shaped;              /* it is told what of the rate a matrix of this shape has */
+  /* It needs whole matrices: each is made by one rank (ir/owners.h), of elements in their place,
+   * which are its first input and its first output. What is not cut stays where it is. */
+  bool owners;
   int settings;
   struct {
     size_t from, to; /* a double of ls_optimizer, and of ls_attributes */

@@ -16,6 +16,8 @@ typedef struct ls_unit_memory {
   int temporary[LS_UPDATE_SOURCE_COUNT][LS_MOST_TEMPORARIES]; /* of the update's nodes, by kind */
   /* Where ranks add up those that are whole, of an update that the host does; -1: not yet. */
   int meeting[LS_UPDATE_SOURCE_COUNT];
+  int owned;          /* what this rank is the owner of; -1: there are no owners, or not yet */
+  int64_t most_owned; /* elements of that */
 } ls_unit_memory;
 
 /* What is known of a storage before it has its place. */
@@ -123,6 +125,14 @@ int ls_lower_unit_part(ls_lowering *lowering, const char *name, int storage, int
                        ls_state_part part, const ls_placement *placement);
 int64_t ls_lower_unit_elements(const ls_lowering *lowering, int unit, ls_state_part part,
                                const ls_placement *placement);
+
+/* Matrices of a unit go to their owners and back: before and after the node `of`, whose first input
+ * and output they are. Without owners nothing is done. */
+void ls_lower_deal(ls_lowering *lowering, int unit, const ls_update_node *of);
+void ls_lower_hand_back(ls_lowering *lowering, int unit, const ls_update_node *of);
+
+/* A parameter's matrix as its owner has it. */
+int ls_lower_owned(ls_lowering *lowering, int parameter);
 
 /* Where ranks meet: on the device. */
 int ls_lower_meeting(ls_lowering *lowering, int unit, ls_update_source from);

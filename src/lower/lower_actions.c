@@ -395,20 +395,29 @@ static void reduce_made(ls_lowering *lowering, int p, const ls_update_node *node
                                      program->parameters[p].name);
   for (int o = 0; o < node->outputs && axes; o++) {
     if (node->out[o].from == LS_FROM_NUMBER) reduce_number(lowering, out[o], axes, what);
-    if (node->out[o].from >= LS_FROM_MATRIX)
+    if (node->out[o].from >= LS_FROM_BLOCKS)
       reduce_whole(lowering, p, node->out[o], axes, out[o], what);
   }
+}
+
+/* What owners do they do with the matrices that they have. */
+static int node_operand(ls_lowering *lowering, int p, const ls_update_node *node,
+                        ls_update_operand of) {
+  const int unit = lowering->program->parameters[p].unit;
+  if (node->owners && of.from == LS_FROM_ELEMENTS && lowering->memory[unit].owned >= 0)
+    return ls_lower_owned(lowering, p);
+  return update_operand(lowering, p, of);
 }
 
 /* A node of the optimizer's update of a parameter. */
 static void lower_node(ls_lowering *lowering, int p, const ls_update_node *node) {
   int in[LS_MAX_INPUTS], out[LS_MAX_OUTPUTS];
-  for (int i = 0; i < node->inputs; i++) in[i] = update_operand(lowering, p, node->in[i]);
+  for (int i = 0; i < node->inputs; i++) in[i] = node_operand(lowering, p, node, node->in[i]);
   const ls_axes axes = shard_axes(lowering, node->inputs, in);
   for (int o = 0; o < node->outputs; o++) {
     const ls_placement part = partial_on(axes, reduce_of(node->out[o]));
-    out[o] = update_operand(lowering, p, node->out[o]);
-    if (node->out[o].from >= LS_FROM_MATRIX)
+    out[o] = node_operand(lowering, p, node, node->out[o]);
+    if (node->out[o].from >= LS_FROM_BLOCKS)
       lowering->program->values.items[out[o]].placement = part;
   }
   ls_instruction *made =
@@ -422,6 +431,21 @@ static void lower_nodes(ls_lowering *lowering, int unit, const ls_update_node *n
   const ls_units *units = lowering->units;
   for (int i = units->first[unit]; i < units->first[unit + 1]; i++)
     for (int n = 0; n < count; n++) lower_node(lowering, units->parameters[i], &nodes[n]);
+}
+
+/* A node of owners begins when all matrices are with theirs. */
+static void lower_row(ls_lowering *lowering, int unit, const ls_optimizer_row *row) {
+  int first = 0;
+  for (int n = 0; n < row->nodes; n++) {
+    const ls_update_node *node = &row->node[n];
+    if (!node->owners) continue;
+    lower_nodes(lowering, unit, row->node + first, n - first);
+    ls_lower_deal(lowering, unit, node);
+    lower_nodes(lowering, unit, node, 1);
+    ls_lower_hand_back(lowering, unit, node);
+    first = n + 1;
+  }
+  lower_nodes(lowering, unit, row->node + first, row->nodes - first);
 }
 
 /* Weights as the update will make them where the factor is what it is now. */
@@ -445,7 +469,7 @@ static void round_weights(ls_lowering *lowering, int unit, int from, int to) {
 static void lower_update(ls_lowering *lowering, int unit) {
   const ls_optimizer_row *row = ls_optimizer_update(&lowering->sharded->layout.optimizer,
                                                     lowering->units->items[unit].update);
-  lower_nodes(lowering, unit, row->node, row->nodes);
+  lower_row(lowering, unit, row);
   const ls_unit_memory *memory = &lowering->memory[unit];
   const bool returns = ls_offload_returns(lowering->offload_plan, unit);
   const int master_at = memory->at[LS_PART_MASTER];

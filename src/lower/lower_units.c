@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "ir/owners.h"
 #include "lower/lower.h"
 #include "schedule/offload_copies.h"
 
@@ -174,6 +175,22 @@ static int whole_storage(ls_lowering *lowering, int unit, ls_update_source from,
       most * (int64_t)ls_dtype_bytes(ls_lower_dtype(lowering, unit, LS_PART_MASTER)));
 }
 
+/* Elements in place of which a node makes others, or themselves. */
+static int lies_with(const ls_optimizer_row *row, int temporary) {
+  for (int n = 0; n < row->nodes; n++) {
+    const ls_update_node *node = &row->node[n];
+    if (node->owners && node->out[0].index == temporary) return node->in[0].index;
+  }
+  return temporary;
+}
+
+/* What the host would do of an update, owners do on the device, where ranks meet. */
+static ls_pool pool_of_temporary(const ls_lowering *lowering, int unit, ls_update_source from) {
+  const bool room = from == LS_FROM_MATRIX || from == LS_FROM_SQUARES;
+  if (!lowering->offload_plan->state[unit]) return LS_POOL_WORK;
+  return room && ls_owner_axes(&lowering->program->mesh) ? LS_POOL_WORK : LS_POOL_HOST_WORK;
+}
+
 /* What nodes of the update make for later ones, beside the state. */
 static void place_temporaries(ls_lowering *lowering, int unit) {
   static const char *const names[LS_UPDATE_SOURCE_COUNT] = {[LS_FROM_ELEMENTS] = "temporary",
@@ -181,28 +198,35 @@ static void place_temporaries(ls_lowering *lowering, int unit) {
                                                             [LS_FROM_SQUARES] = "squares",
                                                             [LS_FROM_BLOCKS] = "largest of blocks",
                                                             [LS_FROM_LINES] = "sums of lines"};
-  const ls_pool pool = lowering->offload_plan->state[unit] ? LS_POOL_HOST_WORK : LS_POOL_WORK;
   const ls_unit *about = &lowering->units->items[unit];
   const ls_optimizer *optimizer = &lowering->sharded->layout.optimizer;
+  const ls_optimizer_row *row = ls_optimizer_update(optimizer, about->update);
   for (int from = 0; from < LS_UPDATE_SOURCE_COUNT; from++) {
     if (!names[from]) continue;
     const int count = ls_optimizer_temporaries(optimizer, about->update, (ls_update_source)from);
+    const ls_pool pool = pool_of_temporary(lowering, unit, (ls_update_source)from);
     for (int t = 0; t < count; t++) {
+      int *made = lowering->memory[unit].temporary[from];
+      const int with = from == LS_FROM_ELEMENTS ? lies_with(row, t) : t;
       const char *what =
           ls_arena_printf(lowering->program->arena, "update's %s %d", names[from], t);
-      lowering->memory[unit].temporary[from][t] =
-          from == LS_FROM_ELEMENTS
-              ? unit_storage(lowering, unit, LS_PART_MASTER, what, pool, LS_CATEGORY_TEMPORARIES,
-                             &about->state)
-              : whole_storage(lowering, unit, (ls_update_source)from, what, pool);
+      made[t] = with < t ? made[with]
+                : from == LS_FROM_ELEMENTS
+                    ? unit_storage(lowering, unit, LS_PART_MASTER, what, pool,
+                                   LS_CATEGORY_TEMPORARIES, &about->state)
+                    : whole_storage(lowering, unit, (ls_update_source)from, what, pool);
     }
   }
 }
 
 int ls_lower_meeting(ls_lowering *lowering, int unit, ls_update_source from) {
+  static const char *const what = "update's, of all ranks";
   int *made = &lowering->memory[unit].meeting[from];
   if (*made < 0)
-    *made = whole_storage(lowering, unit, from, "update's, of all ranks", LS_POOL_WORK);
+    *made = from == LS_FROM_ELEMENTS
+                ? unit_storage(lowering, unit, LS_PART_MASTER, what, LS_POOL_WORK,
+                               LS_CATEGORY_TEMPORARIES, &lowering->units->items[unit].state)
+                : whole_storage(lowering, unit, from, what, LS_POOL_WORK);
   return *made;
 }
 
@@ -244,7 +268,7 @@ static void place_update(ls_lowering *lowering, int unit) {
 
 static void place_unit(ls_lowering *lowering, int unit) {
   ls_unit_memory *memory = &lowering->memory[unit];
-  memory->source = memory->reduced = -1;
+  memory->source = memory->reduced = memory->owned = -1;
   for (int f = 0; f < LS_UPDATE_SOURCE_COUNT; f++) memory->meeting[f] = -1;
   for (int i = 0; i < LS_PART_COUNT; i++) memory->part[i] = memory->at[i] = -1;
   if (!lowering->present[unit]) return;
@@ -364,7 +388,8 @@ static void describe_parameter(ls_lowering *lowering, int p) {
       .precision = about->precision,
       .ndim = about->ndim,
       .unit = unit,
-      .update = lowering->units->items[unit].update};
+      .update = lowering->units->items[unit].update,
+      .owned = -1};
   memcpy(made->dims, about->dims, sizeof made->dims);
   for (int part = 0; part < LS_PART_COUNT; part++)
     made->part[part] = describe_part(lowering, p, (ls_state_part)part);

@@ -218,7 +218,7 @@ void ls_rank_destroy(ls_rank **rank) {
   if (!*rank) return;
   ls_rank_drop_graphs(*rank);
   for (int p = 0; p < (*rank)->program_count; p++) {
-    free((*rank)->programs[p].instructions);
+    ls_rank_unload(&(*rank)->programs[p]);
     free((*rank)->programs[p].buffer_groups);
   }
   free((*rank)->records);

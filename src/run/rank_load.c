@@ -49,6 +49,32 @@ static ls_status mark_cells(const ls_program *program, const ls_instruction *ins
                  ls_op_name(instruction->kind));
 }
 
+/* Those of the pieces that a member has or gets. */
+typedef struct own_pieces {
+  ls_deal_piece *items; /* NULL: they are counted */
+  int member, count;
+} own_pieces;
+
+static void take_piece(void *context, const ls_deal_piece *piece) {
+  own_pieces *own = context;
+  if (piece->from != own->member && piece->to != own->member) return;
+  if (own->items) own->items[own->count] = *piece;
+  own->count++;
+}
+
+static ls_status load_pieces(const ls_rank *rank, const ls_program *program,
+                             const ls_instruction *instruction, ls_loaded *made, ls_error *error) {
+  const ls_axis_order group = ls_instruction_group(program, instruction);
+  own_pieces own = {.member = ls_mesh_index(&program->mesh, rank->number, group)};
+  ls_deal_pieces(program, instruction, take_piece, &own);
+  made->pieces = own.items = calloc((size_t)own.count + 1, sizeof *own.items);
+  if (!own.items) return ls_fail(error, LS_FAILED, "out of memory for %d pieces", own.count);
+  made->piece_count = own.count;
+  own.count = 0;
+  ls_deal_pieces(program, instruction, take_piece, &own);
+  return LS_OK;
+}
+
 static ls_status load_instruction(ls_rank *rank, const ls_program *program, const ls_body *body,
                                   const ls_instruction *instruction, ls_loaded *made,
                                   ls_error *error) {
@@ -75,6 +101,8 @@ static ls_status load_instruction(ls_rank *rank, const ls_program *program, cons
       ls_mesh_index(&program->mesh, rank->number, ls_mesh_order(instruction->first_only)) != 0;
   if (instruction->collective == LS_ALL_TO_ALL || instruction->collective == LS_PERMUTE)
     ls_instruction_places(program, instruction, &made->from, &made->to);
+  if (ls_collective_deals(instruction->collective))
+    LS_TRY(load_pieces(rank, program, instruction, made, error));
   if (ls_collective_communicates(instruction->collective))
     made->group = instruction->peer >= 0
                       ? rank->pairs[instruction->peer]
@@ -128,6 +156,12 @@ ls_status ls_rank_load(ls_rank *rank, int p, ls_error *error) {
     }
   }
   return LS_OK;
+}
+
+void ls_rank_unload(ls_loaded_program *from) {
+  for (int i = 0; from->instructions && i < from->program->instructions.count; i++)
+    free(from->instructions[i].pieces);
+  free(from->instructions);
 }
 
 const char *ls_loaded_name(const ls_program *program, const ls_instruction *instruction) {

@@ -4,6 +4,7 @@
 
 #include "comm/engine.h"
 #include "cost/cost.h"
+#include "ir/owners.h"
 #include "run/rank.h"
 
 /* An instruction with its operands' places worked out for this rank. */
@@ -20,6 +21,8 @@ typedef struct ls_loaded {
   unsigned in_cells, out_cells; /* bit i: operand i is a cell; of what the host computes */
   bool skipped;                 /* another rank of first_only does it */
   bool joined;                  /* a bias that the product before it adds */
+  ls_deal_piece *pieces;        /* that this rank takes part in, of LS_DEAL and LS_HAND_BACK */
+  int piece_count;
 } ls_loaded;
 
 /* Kernels that follow each other in a body, with the operands that an action gives them. */
@@ -121,6 +124,7 @@ LS_CHECKED ls_status ls_rank_open_carrier(ls_rank *rank, ls_error *error);
 
 /* Works out where each instruction of program `p` finds its operands. LS_FAILED: out of memory. */
 LS_CHECKED ls_status ls_rank_load(ls_rank *rank, int p, ls_error *error);
+void ls_rank_unload(ls_loaded_program *from);
 
 /* One block for all kernels of the loaded programs. LS_FAILED: memory is short, or a library wants
  * more than the recipe says. */

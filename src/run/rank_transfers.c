@@ -41,6 +41,16 @@ static ls_transfer transfer_of(const ls_loaded *each) {
     memcpy(made.reshard.source, in->dims, sizeof made.reshard.source);
     memcpy(made.reshard.target, out->dims, sizeof made.reshard.target);
   }
+  if (ls_collective_deals(of->collective)) {
+    made.kind = LS_ALL_TO_ALL;
+    made.reshard = (ls_resharding){.ndim = 1,
+                                   .source = {in->dims[0]},
+                                   .target = {out->dims[0]},
+                                   .gathered = of->collective == LS_HAND_BACK,
+                                   .cut = of->collective == LS_DEAL,
+                                   .pieces = each->pieces,
+                                   .piece_count = each->piece_count};
+  }
   return made;
 }
 

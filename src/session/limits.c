@@ -16,7 +16,7 @@ static const double most_elements = 0x1p40, most_elements_of_all = 0x1p58;
 static const int64_t most_bytes = INT64_C(1) << 44;
 
 /* And a rank's shard of a unit by those above this many elements. */
-static const int64_t most_of_unit = INT64_C(1) << 41;
+static const int64_t most_of_unit = INT64_C(1) << 44;
 
 static ls_status check_passes(const ls_session *session, ls_error *error) {
   const ls_run_file *run = session->run;

@@ -38,6 +38,7 @@ static const char *label_of(ls_arena *arena, const ls_program_action *action,
       [LS_ALL_GATHER] = {"AG", "AG", ""},   [LS_SEND] = {"S", "S", "S end"},
       [LS_RECEIVE] = {"R", "", "R"},        [LS_MOVE] = {"M", "", "M"},
       [LS_ALL_TO_ALL] = {"A2A", "A2A", ""}, [LS_PERMUTE] = {"P", "P", ""},
+      [LS_DEAL] = {"D", "D", ""},           [LS_HAND_BACK] = {"D", "D", ""},
       [LS_SUM_NUMBERS] = {"+", "+", "="}};
   static const char *const letters[LS_SPAN_KINDS] = {"F", "B", "I", "W", "re", "U", "", "", ""};
   if (instruction->collective != LS_COLLECTIVE_NONE) {

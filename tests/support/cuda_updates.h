@@ -64,29 +64,30 @@ static inline void make_muon(op_case *c) {
   const int64_t rows = pick(sides, 4), columns = pick(sides, 4);
   const int64_t least = rows < columns ? rows : columns;
   const operand of = range_of(any_sums(), rows, columns);
-  operand matrix = matrix_of(rows, columns, 0, 0);
+  operand matrix = matrix_of(rows, columns, 0, 0), owned = vector_of(SUMS, rows * columns);
   matrix.kind = SUMS;
+  owned.dims[1] = owned.valid[1] = columns;
   c->kind = kinds[random_below(3)];
   c->attributes = (ls_attributes){.beta1 = 0.95,
                                   .weight_decay = 0.1,
                                   .rate = 0.5,
-                                  .scale = random_below(2) ? 0.2 : 0,
+                                  .scale = random_below(2) ? 0.2 : 1,
                                   .columns = columns};
   c->no_add = true;
   const operand factor = cell_of(random_below(4) ? 0.7 : 0);
   switch (c->kind) {
     case LS_OP_MUON_MOMENTUM:
       c->inputs = c->outputs = 2, c->updates = true;
-      c->in[0] = of, c->in[1] = factor, c->out[0] = range_as(of, SUMS), c->out[1] = matrix;
+      c->in[0] = of, c->in[1] = factor, c->out[0] = c->out[1] = range_as(of, SUMS);
       break;
     case LS_OP_MUON:
       c->inputs = 3, c->outputs = 1, c->updates = true;
-      c->in[0] = matrix, c->in[1] = cell_of(0.02), c->in[2] = factor;
+      c->in[0] = range_as(of, SUMS), c->in[1] = cell_of(0.02), c->in[2] = factor;
       c->out[0] = range_as(of, SUMS);
       break;
     default:
       c->inputs = 1, c->outputs = 3;
-      c->in[0] = c->out[0] = c->out[1] = matrix;
+      c->in[0] = c->out[0] = owned, c->out[1] = matrix;
       c->out[2] = matrix_of(2 * least, least, 0, 0);
       c->out[2].kind = SUMS;
       c->floor = 1e-5; /* steps of an iteration, each rounded */

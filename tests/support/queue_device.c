@@ -369,6 +369,21 @@ static int find_members(const rank *r, const ls_instruction *about, int *members
   return 2;
 }
 
+typedef struct dealing {
+  const meeting *of;
+  size_t width;
+} dealing;
+
+static void deal_piece(void *context, const ls_deal_piece *piece) {
+  const dealing *with = context;
+  for (int64_t row = 0; row < piece->rows; row++)
+    memcpy((char *)with->of->to[piece->to] +
+               (size_t)(piece->target + row * piece->target_stride) * with->width,
+           (const char *)with->of->from[piece->from] +
+               (size_t)(piece->source + row * piece->source_stride) * with->width,
+           (size_t)piece->width * with->width);
+}
+
 /* What the collective does for all its members; their buffers are left alone meanwhile. */
 static void do_collective(const rank *r, const meeting *of, const ls_instruction *about,
                           const ls_kernel_args *args) {
@@ -391,6 +406,8 @@ static void do_collective(const rank *r, const meeting *of, const ls_instruction
     ls_reduce_range(of->to, n, from, n, about->count, dtype, about->reduce, false);
   }
   free(from);
+  if (ls_collective_deals(about->collective))
+    ls_deal_pieces(r->program, about, deal_piece, &(dealing){of, bytes});
   if (about->collective != LS_ALL_TO_ALL && about->collective != LS_PERMUTE) return;
   ls_place was, is;
   ls_instruction_places(r->program, about, &was, &is);

@@ -125,29 +125,28 @@ static void momentum_turns(const void *work, int part, int64_t begin, int64_t en
   const ls_kernel_args *args = work;
   const float momentum = (float)args->attributes->beta1;
   const float share = (float)((1 - args->attributes->beta1) * cell(&args->in[1]));
-  const int64_t columns = args->out[1].dims[1];
-  float *momenta = args->out[0].data, *matrix = args->out[1].data;
+  float *momenta = args->out[0].data, *made = args->out[1].data;
   for (int64_t i = begin; i < end; i++) {
-    const int64_t place = place_of(&args->out[0], columns, i);
-    if (place < 0) continue;
     const float gradient = share * gradient_at(&args->in[0], i);
     momenta[i] = momentum * momenta[i] + gradient;
-    matrix[place] = gradient + momentum * momenta[i];
+    made[i] = gradient + momentum * momenta[i];
   }
 }
 
 static ls_status kernel_momentum(const ls_kernel_args *args, ls_error *error) {
   (void)error;
-  const ls_view *whole = &args->out[1];
-  memset(whole->data, 0, (size_t)(whole->dims[0] * whole->dims[1]) * sizeof(float));
-  if (cell(&args->in[1]) != 0) share(args, &args->out[0], momentum_turns);
+  const ls_view *made = &args->out[1];
+  if (cell(&args->in[1]) != 0)
+    share(args, &args->out[0], momentum_turns);
+  else
+    memset(made->data, 0, (size_t)made->dims[0] * sizeof(float));
   return LS_OK;
 }
 
 /* x = a x + (b gram + c gram gram) x, on the side of the smaller dimension. */
 static ls_status iterate(const ls_kernel_args *args, ls_error *error) {
   static const float a = 3.4445f, b = -4.7750f, c = 2.0315f;
-  const int64_t m = args->in[0].dims[0], n = args->in[0].dims[1];
+  const int64_t n = args->in[0].dims[1], m = args->in[0].dims[0] / n;
   const int64_t least = m < n ? m : n, most = m < n ? n : m;
   float *gram_data = args->out[2].data, *both_data = gram_data + least * least;
   const ls_matrix x = {args->out[0].data, LS_F32, n, 1}, next = {args->out[1].data, LS_F32, n, 1};
@@ -168,14 +167,14 @@ static ls_status iterate(const ls_kernel_args *args, ls_error *error) {
 
 static ls_status kernel_orthogonalise(const ls_kernel_args *args, ls_error *error) {
   enum { STEPS = 5 };
-  const int64_t count = args->in[0].dims[0] * args->in[0].dims[1];
+  const int64_t count = args->in[0].dims[0];
   const float *matrix = args->in[0].data;
   float *x = args->out[0].data;
   double squares = 0;
   for (int64_t i = 0; i < count; i++) squares += (double)matrix[i] * (double)matrix[i];
   const float inverse = (float)(1 / fmax(sqrt(squares), 1e-7));
   for (int64_t i = 0; i < count; i++) x[i] = matrix[i] * inverse;
-  for (int s = 0; s < STEPS; s++) LS_TRY(iterate(args, error));
+  for (int s = 0; s < STEPS && count; s++) LS_TRY(iterate(args, error)); /* or another rank's */
   return LS_OK;
 }
 

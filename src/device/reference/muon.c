@@ -8,19 +8,15 @@
 
 ls_status LS_REFERENCE(MUON_MOMENTUM)(const ls_kernel_args *args, ls_error *error) {
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rd>RR", error));
-  const ls_view *range = &args->out[0], *whole = &args->out[1];
   const LS_REAL *gradients = ls_real_data(&args->in[0]);
-  LS_REAL *momenta = ls_real_data(range), *matrix = ls_real_data(whole);
+  LS_REAL *momenta = ls_real_data(&args->out[0]), *made = ls_real_data(&args->out[1]);
   const double factor = *ls_cell_data(&args->in[1]), momentum = args->attributes->beta1;
-  const int64_t stride = range->dims[1] > 0 ? range->dims[1] : 1, columns = whole->dims[1];
-  memset(matrix, 0, (size_t)(whole->dims[0] * columns) * sizeof *matrix);
-  for (int64_t i = 0; i < range->valid[0] && factor != 0; i++) {
-    const int64_t at = range->start[0] + i, column = range->start[2] + at % stride;
-    if (column >= columns) continue;
+  for (int64_t i = 0; i < args->out[0].valid[0]; i++) {
     const double gradient = (1 - momentum) * factor * (double)gradients[i];
+    made[i] = 0;
+    if (factor == 0) continue;
     momenta[i] = (LS_REAL)(momentum * (double)momenta[i] + gradient);
-    matrix[(range->start[1] + at / stride) * columns + column] =
-        (LS_REAL)(gradient + momentum * (double)momenta[i]);
+    made[i] = (LS_REAL)(gradient + momentum * (double)momenta[i]);
   }
   return LS_OK;
 }
@@ -51,12 +47,14 @@ static void square(const LS_REAL *x, LS_REAL *product, int64_t rows, int64_t col
 }
 
 /* Five steps of a Newton-Schulz iteration with Jordan's coefficients: singular values go to about
- * 1. Of the smaller dimension's side; a matrix is not transposed, its strides are. */
+ * 1. Of the smaller dimension's side; a matrix is not transposed, its strides are. It may be made
+ * in its own place. */
 ls_status LS_REFERENCE(ORTHOGONALISE)(const ls_kernel_args *args, ls_error *error) {
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "r>RRR", error));
   static const double a = 3.4445, b = -4.7750, c = 2.0315, least = 1e-7;
   enum { STEPS = 5 };
-  const int64_t m = args->in[0].dims[0], n = args->in[0].dims[1];
+  if (args->in[0].dims[0] == 0) return LS_OK; /* another rank's */
+  const int64_t n = args->in[0].dims[1], m = args->in[0].dims[0] / n;
   const bool tall = m > n;
   const int64_t rows = tall ? n : m, columns = tall ? m : n;
   const int64_t apart = tall ? 1 : n, along = tall ? n : 1;
@@ -83,29 +81,15 @@ ls_status LS_REFERENCE(ORTHOGONALISE)(const ls_kernel_args *args, ls_error *erro
   return LS_OK;
 }
 
-/* How much of the rate a matrix of this shape gets: torch's adjust_lr_fn "original", or with a
- * scale Moonshot's, by which updates are as large as AdamW's (arXiv 2502.16982). */
-static double share_of(const ls_attributes *attributes, const ls_view *matrix) {
-  const double rows = (double)matrix->dims[0], columns = (double)matrix->dims[1];
-  if (attributes->scale > 0) return attributes->scale * sqrt(fmax(rows, columns));
-  return sqrt(fmax(1, rows / columns));
-}
-
 ls_status LS_REFERENCE(MUON)(const ls_kernel_args *args, ls_error *error) {
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "rdd>R", error));
-  const ls_view *range = &args->out[0], *whole = &args->in[0];
-  const LS_REAL *matrix = ls_real_data(whole);
-  LS_REAL *masters = ls_real_data(range);
+  const LS_REAL *steps = ls_real_data(&args->in[0]);
+  LS_REAL *masters = ls_real_data(&args->out[0]);
   const double rate = *ls_cell_data(&args->in[1]) * args->attributes->rate;
   const double keep = 1 - rate * args->attributes->weight_decay;
-  const double along = rate * share_of(args->attributes, whole);
-  const int64_t stride = range->dims[1] > 0 ? range->dims[1] : 1, columns = whole->dims[1];
+  const double along = rate * args->attributes->scale;
   if (*ls_cell_data(&args->in[2]) == 0) return LS_OK;
-  for (int64_t i = 0; i < range->valid[0]; i++) {
-    const int64_t at = range->start[0] + i, column = range->start[2] + at % stride;
-    if (column >= columns) continue;
-    const double step = (double)matrix[(range->start[1] + at / stride) * columns + column];
-    masters[i] = (LS_REAL)(keep * (double)masters[i] - along * step);
-  }
+  for (int64_t i = 0; i < args->out[0].valid[0]; i++)
+    masters[i] = (LS_REAL)(keep * (double)masters[i] - along * (double)steps[i]);
   return LS_OK;
 }

@@ -160,13 +160,12 @@ typedef struct ls_cuda_codes {
   float maps[2][256]; /* what codes stand for: of first moments, of second */
 } ls_cuda_codes;
 
-/* Muon; see cuda_muon.cu. A rank has `count` elements from place `start` on in rows of `stride`,
- * which begin at this row and column of the whole matrix. */
+/* Muon; see cuda_muon.cu. */
 typedef struct ls_cuda_muon {
   const double *factor, *rate; /* factor: of gradients; or the square of the matrix's norm */
   ls_cuda_place gradient;
   float *matrix, *state; /* state: momentum, master weights, or the scaled matrix */
-  int64_t elements, count, start, stride, row, column, columns;
+  int64_t elements;
   double momentum, times, weight_decay, share;
 } ls_cuda_muon;
 

@@ -14,52 +14,33 @@ static void add_muon(const ls_kernel_args *args, const char *name, int64_t eleme
       ->arguments.muon = *with;
 }
 
-/* The rank's elements, and the whole matrix where they lie. */
-static ls_cuda_muon muon_of(const ls_view *range, const ls_view *whole) {
-  return (ls_cuda_muon){.matrix = whole->data,
-                        .state = range->data,
-                        .elements = whole->dims[0] * whole->dims[1],
-                        .count = range->valid[0],
-                        .start = range->start[0],
-                        .stride = range->dims[1] > 0 ? range->dims[1] : 1,
-                        .row = range->start[1],
-                        .column = range->start[2],
-                        .columns = whole->dims[1]};
-}
-
 static ls_status expect_floats(const ls_view *a, const ls_view *b, ls_error *error) {
   LS_TRY(ls_cuda_expect(a, LS_F32, "an optimizer's state", error));
   return ls_cuda_expect(b, LS_F32, "an optimizer's matrix", error);
 }
 
-/* torch's adjust_lr_fn "original", or Moonshot's: see device/reference/muon.c. */
-static double share_of(const ls_attributes *by, const ls_view *matrix) {
-  const double rows = (double)matrix->dims[0], columns = (double)matrix->dims[1];
-  if (by->scale > 0) return by->scale * sqrt(fmax(rows, columns));
-  return sqrt(fmax(1, rows / columns));
-}
-
 ls_status ls_cuda_choose_muon(ls_op_kind kind, const ls_kernel_args *args,
                               ls_cuda_launches *launches, ls_error *error) {
   const bool begins = kind == LS_OP_MUON_MOMENTUM;
-  const ls_view *range = &args->out[0], *whole = begins ? &args->out[1] : &args->in[0];
+  const ls_view *state = &args->out[0], *made = begins ? &args->out[1] : &args->in[0];
   const char *suffix;
-  LS_TRY(expect_floats(range, whole, error));
+  LS_TRY(expect_floats(state, made, error));
   LS_TRY(ls_cuda_suffix(args->in[0].dtype, &suffix, error));
-  ls_cuda_muon with = muon_of(range, whole);
-  with.factor = args->in[begins ? 1 : 2].data;
+  ls_cuda_muon with = {.matrix = made->data,
+                       .state = state->data,
+                       .elements = state->valid[0],
+                       .factor = args->in[begins ? 1 : 2].data};
   if (begins) {
     with.gradient = ls_cuda_place_of(&args->in[0], false);
     with.momentum = args->attributes->beta1;
-    add_muon(args, "ls_muon_clear", with.elements, &with, launches);
-    add_muon(args, "ls_muon_momentum", with.count, &with, launches);
+    add_muon(args, "ls_muon_momentum", with.elements, &with, launches);
     return LS_OK;
   }
   with.rate = args->in[1].data;
   with.times = args->attributes->rate;
   with.weight_decay = args->attributes->weight_decay;
-  with.share = share_of(args->attributes, whole);
-  add_muon(args, "ls_muon", with.count, &with, launches);
+  with.share = args->attributes->scale;
+  add_muon(args, "ls_muon", with.elements, &with, launches);
   return LS_OK;
 }
 
@@ -73,10 +54,9 @@ static void add_product(const ls_cuda_muon_product *with, ls_cuda_launches *laun
 
 /* A step of the iteration: x x^T, a polynomial of that, and this times x. `rows` is the smaller
  * dimension; rows of x are `apart` elements from each other, columns `along`. */
-static void add_step(const float *x, float *next, float *gram, const ls_view *matrix,
+static void add_step(const float *x, float *next, float *gram, int64_t m, int64_t n,
                      ls_cuda_launches *launches) {
   static const float a = 3.4445F, b = -4.7750F, c = 2.0315F; /* Jordan's */
-  const int64_t m = matrix->dims[0], n = matrix->dims[1];
   const bool tall = m > n;
   const int64_t rows = tall ? n : m, columns = tall ? m : n;
   const int64_t apart = tall ? 1 : n, along = tall ? n : 1;
@@ -123,16 +103,16 @@ ls_status ls_cuda_choose_orthogonalise(ls_op_kind kind, const ls_kernel_args *ar
   (void)kind;
   const ls_view *matrix = &args->in[0];
   for (int o = 0; o < 3; o++) LS_TRY(expect_floats(matrix, &args->out[o], error));
-  const int64_t elements = matrix->dims[0] * matrix->dims[1];
+  const int64_t elements = matrix->dims[0]; /* or none: another rank's */
+  const int64_t n = matrix->dims[1] > 0 ? matrix->dims[1] : 1, m = elements / n;
   const int64_t parts = ls_cuda_blocks(
       args->queue->facts, ls_cuda_smaller(PARTS, ls_cuda_divide_up(elements, TILE * TILE)), EACH);
   double *cell = args->workspace;
   LS_TRY(ls_cuda_expect_workspace(args, (size_t)(parts + 1) * sizeof *cell, error));
   if (elements == 0) return LS_OK;
-  if (ls_cuda_divide_up(matrix->dims[0], TILE) > MOST_TILES ||
-      ls_cuda_divide_up(matrix->dims[1], TILE) > MOST_TILES)
+  if (ls_cuda_divide_up(m, TILE) > MOST_TILES || ls_cuda_divide_up(n, TILE) > MOST_TILES)
     return ls_fail(error, LS_INTERNAL, "a matrix of %lld x %lld is too large for Muon",
-                   (long long)matrix->dims[0], (long long)matrix->dims[1]);
+                   (long long)m, (long long)n);
   const ls_cuda_squares squares = {
       .in = {.data = matrix->data, .stride = elements, .dtype = LS_F32},
       .parts = cell + 1,
@@ -142,12 +122,12 @@ ls_status ls_cuda_choose_orthogonalise(ls_op_kind kind, const ls_kernel_args *ar
   ls_cuda_add_launch(launches, "ls_square_parts", "", (uint32_t)parts, 2 * THREADS, sizeof squares)
       ->arguments.squares = squares;
   ls_cuda_add_parts(launches, cell + 1, parts, cell, false);
-  float *x = args->out[1].data, *next = args->out[0].data; /* the last of five is `next` */
+  float *x = args->out[1].data, *next = args->out[0].data; /* of five the last is `next` */
   const ls_cuda_muon scale = {
       .matrix = matrix->data, .state = x, .factor = cell, .elements = elements};
   add_muon(args, "ls_muon_scale", elements, &scale, launches);
   for (int s = 0; s < STEPS; s++) {
-    add_step(s % 2 ? next : x, s % 2 ? x : next, args->out[2].data, matrix, launches);
+    add_step(s % 2 ? next : x, s % 2 ? x : next, args->out[2].data, m, n, launches);
   }
   return LS_OK;
 }

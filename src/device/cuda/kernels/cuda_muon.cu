@@ -1,33 +1,27 @@
-// Muon (device/reference/muon.c): momentum into the whole matrix of which a rank has some elements,
-// the matrix nearly to its orthogonal factor, and that into the master weights. All in fp32:
+// Muon (device/reference/muon.c): momentum, the matrix made of it nearly to its orthogonal factor,
+// and that into the master weights. All in fp32:
 // products are plain multiplication on tiles of 128 x 128, with matrices of any strides, so that of
 // a tall one the turned one is taken as it lies.
 #include "device/cuda/kernels/cuda_device.cuh"
 
-// Calls BODY(element, where it lies in the whole matrix) for what the rank has.
+// Calls BODY(element) for all that the rank has.
 template <class BODY>
-__device__ inline void ls_each_in_matrix(const ls_cuda_muon &args, BODY body) {
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < args.count;
-       i += static_cast<int64_t>(gridDim.x) * blockDim.x) {
-    const int64_t at = args.start + i, column = args.column + at % args.stride;
-    if (column < args.columns) body(i, (args.row + at / args.stride) * args.columns + column);
-  }
-}
-
-LS_KERNEL(ls_muon_clear, ls_cuda_muon, 256) {
+__device__ inline void ls_each_of_muon(const ls_cuda_muon &args, BODY body) {
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < args.elements;
        i += static_cast<int64_t>(gridDim.x) * blockDim.x)
-    args.matrix[i] = 0;
+    body(i);
 }
 
 LS_KERNEL(ls_muon_momentum, ls_cuda_muon, 256) {
-  if (*args.factor == 0) return;  // the gradients are not finite
+  const bool left = *args.factor == 0;  // the gradients are not finite
   const float factor = static_cast<float>((1 - args.momentum) * *args.factor);
   const float momentum = static_cast<float>(args.momentum);
-  ls_each_in_matrix(args, [&](int64_t i, int64_t place) {
+  ls_each_of_muon(args, [&](int64_t i) {
+    args.matrix[i] = 0;
+    if (left) return;
     const float gradient = factor * ls_load_any(args.gradient, i, 1, false).at[0];
     args.state[i] = momentum * args.state[i] + gradient;
-    args.matrix[place] = gradient + momentum * args.state[i];
+    args.matrix[i] = gradient + momentum * args.state[i];
   });
 }
 
@@ -36,18 +30,15 @@ LS_KERNEL(ls_muon, ls_cuda_muon, 256) {
   const double rate = *args.rate * args.times;
   const float keep = static_cast<float>(1 - rate * args.weight_decay);
   const float along = static_cast<float>(rate * args.share);
-  ls_each_in_matrix(args, [&](int64_t i, int64_t place) {
-    args.state[i] = keep * args.state[i] - along * args.matrix[place];
-  });
+  ls_each_of_muon(
+      args, [&](int64_t i) { args.state[i] = keep * args.state[i] - along * args.matrix[i]; });
 }
 
 // The matrix over its norm, of which the square is in a cell.
 LS_KERNEL(ls_muon_scale, ls_cuda_muon, 256) {
   const double norm = sqrt(*args.factor);
   const float inverse = static_cast<float>(1 / (norm > 1e-7 ? norm : 1e-7));
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < args.elements;
-       i += static_cast<int64_t>(gridDim.x) * blockDim.x)
-    args.state[i] = args.matrix[i] * inverse;
+  ls_each_of_muon(args, [&](int64_t i) { args.state[i] = args.matrix[i] * inverse; });
 }
 
 enum { LS_MUON_TILE = 128, LS_MUON_DEPTH = 16, LS_MUON_THREADS = 256, LS_MUON_EACH = 8 };
