@@ -5,7 +5,7 @@
 
 #include "ir/program.h"
 
-enum { LS_SAVED_VERSION = 25 };
+enum { LS_SAVED_VERSION = 26 };
 
 #define LS_VALUE_NUMBERS(X) \
   X(offset)                 \
