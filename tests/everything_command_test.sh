@@ -55,7 +55,18 @@ kill -9 $running 2>/dev/null || true
 wait $running 2>/dev/null || true
 running=
 [ -e killed/checkpoints/step-2 ] || fail "no checkpoint before the kill: $(cat log)"
+cp -r killed over-tp
 run 0 train run.yaml dtype=fp32 out=killed mesh.dp_shard=4 mesh.ep=2 zero=2 -n 4
 found=$(same killed 1e-6 fp32) || fail "killed: not one device's: $found"
 echo "killed: $found"
+
+# And by ranks of tp that have whole experts; from these again by others.
+whole="mesh.dp_shard=2 mesh.tp=2 mesh.ep=4 experts.tensor_parallel=false experts.bound=1.25 zero=1"
+run 0 verify run.yaml dtype=fp32 $whole -n 4
+run 0 train run.yaml dtype=fp32 out=over-tp $whole -n 4
+found=$(same over-tp 1e-6 fp32) || fail "over tp: not one device's: $found"
+rm -r over-tp/checkpoints/step-6
+run 0 train run.yaml dtype=fp32 out=over-tp mesh.tp=4 zero=0 -n 4
+found=$(same over-tp 1e-6 fp32) || fail "from over tp: not one device's: $found"
+echo "over tp: $found"
 echo "everything_command_test: $passed commands"

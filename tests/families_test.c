@@ -109,6 +109,8 @@ static void test_expert_parallelism(void **state) {
       "mesh.dp_shard=2 mesh.cp=3 mesh.ep=6 zero=2",
       "mesh.dp_shard=2 mesh.ep=2 mesh.tp=2 experts.exchange=all_to_all zero=3",
       "mesh.dp_shard=2 mesh.cp=3 mesh.ep=6 experts.exchange=all_to_all",
+      "mesh.tp=2 mesh.ep=2 experts.tensor_parallel=false zero=1",
+      "mesh.cp=3 mesh.tp=2 mesh.ep=6 experts.tensor_parallel=false experts.exchange=all_to_all",
       NULL};
   static const char *const mixtures[] = {"glm4-moe", "gpt-oss", "olmoe", "qwen2-moe", "qwen3-moe"};
   ls_arena *arena = ls_arena_create();

@@ -26,10 +26,13 @@ static const struct known {
     {"neox-20b-sized", 20.55, 16},
     {"llama-65b", 65.29, 512},
     {"llama-3-70b", 70.55, 64},
+    {"llama-3-70b-context", 70.55, 64},
     {"llama-3.1-405b", 405.9, 16384},
     {"llama-3.1-405b-context", 405.9, 16384},
     {"mixtral-8x22b-experts", 140.6, 128},
     {"qwen3-235b-experts", 235.1, 256},
+    {"deepseek-v3-2048", 671.0, 2048},
+    {"deepseek-v3-1024", 671.0, 1024},
     {"trillion-nvme", 1008.0, 16},
 };
 enum { KNOWN = sizeof known / sizeof *known };
@@ -83,6 +86,13 @@ static void print_report(const char *what, const ls_check_report *report, FILE *
           (long long)report->collectives, (long long)report->transfers, (long long)report->joins);
 }
 
+/* All but corrections of routers, which follow loads. */
+static int count_trained(const ls_program *program) {
+  int trained = 0;
+  for (int p = 0; p < program->parameter_count; p++) trained += program->parameters[p].trainable;
+  return trained;
+}
+
 static void print_layout(const struct known *about, FILE *stream) {
   ls_arena *arena = ls_arena_create();
   const ls_session *session =
@@ -95,7 +105,7 @@ static void print_layout(const struct known *about, FILE *stream) {
   if (ls_session_prove(session, &proof, &error) != LS_OK)
     fail_msg("%s: %s", about->name, error.text);
   const ls_check_report *step = &proof.reports[LS_SESSION_STEP];
-  assert_true(step->gradients >= session->programs[LS_SESSION_STEP]->parameter_count);
+  assert_true(step->gradients >= count_trained(session->programs[LS_SESSION_STEP]));
   print_message("%s: checked in %.2f s\n", about->name, proof.seconds);
   fprintf(stream, "%s: %.2f billion parameters on %d devices (%s, %d microbatches)\n", about->name,
           parameters, about->devices, ls_layout_print(arena, &session->layout),

@@ -34,6 +34,8 @@ enum { MIXTRAL, QWEN, OLMOE, SHAPES, GROUPS = SHAPES };
 
 #define MESH(replicate, shard, context, tensor, experts) \
   .dp_replicate = (replicate), .dp_shard = (shard), .cp = (context), .tp = (tensor), .ep = (experts)
+#define SENT .exchange = LS_EXCHANGE_ALL_TO_ALL
+#define OVER_TP .whole_experts = true, SP
 #define BY(which, share, more) \
   .balance = {.form = LS_BALANCE_##which, .aux = (share), .z = (more), .loads = true}
 
@@ -93,6 +95,25 @@ static const balance_case cases[] = {
     {GROUPS,
      {MESH(1, 2, 1, 1, 1), PIPE(2, "zbh2"), .zero = 3, .microbatches = 6},
      BY(SEQUENCE, 0, 0)},
+    /* experts over tp too, whose ranks count tokens of their own */
+    {MIXTRAL, {MESH(1, 2, 1, 2, 2), OVER_TP, .zero = 3}, BY(MODEL, 0.5, 0.1)},
+    {MIXTRAL, {MESH(1, 3, 1, 2, 6), SENT, OVER_TP, .zero = 1}, BY(MODEL, 0.5, 0)},
+    {QWEN, {MESH(1, 2, 1, 3, 6), SENT, OVER_TP, .zero = 2, .microbatches = 2}, BY(LAYER, 0.5, 0.1)},
+    {QWEN,
+     {MESH(2, 1, 1, 3, 3), OVER_TP, PIPE(2, "1f1b"), .zero = 3, .microbatches = 4},
+     BY(SEQUENCE, 0.5, 0.1),
+     true},
+    {OLMOE,
+     {MESH(1, 2, 2, 2, 4), SENT, OVER_TP, .zero = 3, .context = LS_CONTEXT_RING},
+     BY(SEQUENCE, 0.5, 0.1)},
+    {MIXTRAL,
+     {MESH(1, 2, 1, 2, 2), SENT, OVER_TP, .zero = 3, .microbatches = 3},
+     BY(SEQUENCE, 0.5, 0.1),
+     .pairs = {.beta = 0.1}},
+    {GROUPS, {MESH(1, 2, 1, 3, 6), SENT, OVER_TP, .zero = 3}, BY(SEQUENCE, 0.1, 0)},
+    {GROUPS,
+     {MESH(1, 1, 1, 3, 3), OVER_TP, PIPE(2, "1f1b"), .zero = 2, .microbatches = 4, EVERY},
+     BY(LAYER, 0.1, 0.1)},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

@@ -35,6 +35,7 @@ enum { MIXTRAL, QWEN, OSS, SHAPES };
 #define MESH(replicate, shard, context, tensor, experts) \
   .dp_replicate = (replicate), .dp_shard = (shard), .cp = (context), .tp = (tensor), .ep = (experts)
 #define SENT .exchange = LS_EXCHANGE_ALL_TO_ALL
+#define OVER_TP .whole_experts = true, SP
 
 typedef struct capacity_case {
   int shape;
@@ -85,8 +86,23 @@ static const capacity_case cases[] = {
      .freeze = "layers.*.router"},
     {.shape = OSS, .layout = {MESH(1, 2, 2, 1, 2), .zero = 3}, .drop = 1},
     {.shape = OSS, .layout = {MESH(1, 3, 1, 1, 3), SENT, .zero = 2}, .drop = 1},
+    /* experts over tp too, whose ranks have parts of sequences */
+    {.shape = MIXTRAL, .layout = {MESH(1, 3, 1, 2, 6), OVER_TP, .zero = 1}, .drop = 1},
+    {.shape = QWEN,
+     .layout = {MESH(1, 2, 1, 3, 6), SENT, OVER_TP, .zero = 3, .microbatches = 12},
+     .drop = 0.75},
+    {.shape = MIXTRAL,
+     .layout = {MESH(1, 1, 3, 2, 6), SENT, OVER_TP, .zero = 2, .microbatches = 8},
+     .drop = 1,
+     .documents = true},
+    {.shape = QWEN,
+     .layout = {MESH(1, 1, 1, 6, 6), SENT, OVER_TP, .zero = 0, .microbatches = 24},
+     .drop = 0.5},
+    {.shape = OSS,
+     .layout = {MESH(1, 2, 1, 2, 2), SENT, OVER_TP, .expert_bound = 50, .zero = 3, EVERY},
+     .drop = 1},
 };
-enum { CASES = sizeof cases / sizeof *cases, EACH = 5, SOME = 4 };
+enum { CASES = sizeof cases / sizeof *cases, EACH = 5, SOME = 5 };
 
 /* A case, in memory that its experiment points to. */
 typedef struct capacity_run {

@@ -43,6 +43,7 @@ enum { MIXTRAL, QWEN, MANY, SHAPES };
 #define MESH(replicate, shard, context, tensor, experts) \
   .dp_replicate = (replicate), .dp_shard = (shard), .cp = (context), .tp = (tensor), .ep = (experts)
 #define SENT .exchange = LS_EXCHANGE_ALL_TO_ALL
+#define OVER_TP .whole_experts = true, SP
 #define CHEAP                                    \
   .recompute = {.has = {[LS_OP_RMSNORM] = true,  \
                         [LS_OP_SWIGLU] = true,   \
@@ -167,6 +168,59 @@ static const expert_case cases[] = {
      .layout = {MESH(1, 2, 1, 2, 2), PIPE(2, "1f1b"), .zero = 3, .microbatches = 4, EVERY},
      .adapters = true,
      .dropout = true},
+    /* experts over tp too, each whole on a rank: alone, with shards and with context */
+    {.shape = MIXTRAL, .layout = {MESH(1, 1, 1, 2, 2), OVER_TP, .zero = 0}},
+    {.shape = MIXTRAL, .layout = {MESH(1, 2, 1, 2, 2), OVER_TP, .zero = 3}},
+    {.shape = QWEN, .layout = {MESH(2, 2, 1, 3, 3), OVER_TP, .zero = 2, .microbatches = 2}},
+    {.shape = MIXTRAL, .layout = {MESH(1, 3, 1, 2, 6), OVER_TP, .zero = 1, .microbatches = 2}},
+    {.shape = QWEN, .layout = {MESH(1, 4, 1, 3, 6), OVER_TP, .zero = 3, EVERY}},
+    {.shape = MANY, .layout = {MESH(1, 2, 1, 4, 4), OVER_TP, .zero = 3, .prefetch = 1}},
+    {.shape = MANY,
+     .layout = {MESH(1, 2, 2, 2, 4), OVER_TP, PIPE(2, "zbv"), .zero = 3, .microbatches = 4,
+                .context = LS_CONTEXT_RING}},
+    {.shape = MIXTRAL,
+     .layout = {MESH(1, 3, 1, 2, 6), OVER_TP, PIPE(2, "1f1b"), .zero = 1, .microbatches = 4,
+                .post_validation = true}},
+    {.shape = MIXTRAL, .layout = {MESH(1, 1, 1, 2, 2), SENT, OVER_TP, .zero = 0}},
+    {.shape = MIXTRAL, .layout = {MESH(1, 2, 1, 2, 2), SENT, OVER_TP, .zero = 3}},
+    {.shape = QWEN, .layout = {MESH(2, 2, 1, 3, 3), SENT, OVER_TP, .zero = 1, .microbatches = 2}},
+    {.shape = MIXTRAL,
+     .layout = {MESH(1, 3, 1, 2, 6), SENT, OVER_TP, .zero = 2, .microbatches = 2, CHEAP}},
+    {.shape = QWEN, .layout = {MESH(1, 2, 1, 6, 6), SENT, OVER_TP, .zero = 3, EVERY}},
+    {.shape = QWEN,
+     .layout = {MESH(1, 2, 2, 3, 12), SENT, OVER_TP, .zero = 1, .context = LS_CONTEXT_ULYSSES},
+     .documents = true},
+    {.shape = MANY,
+     .layout = {MESH(1, 2, 1, 2, 4), SENT, OVER_TP, PIPE(4, "zbh1"), .zero = 2, .microbatches = 6}},
+    {.shape = MANY,
+     .layout = {MESH(1, 2, 1, 4, 4), SENT, OVER_TP, PIPE(2, "interleaved"), .zero = 3,
+                .microbatches = 2, .prefetch = 1}},
+    {.shape = MIXTRAL,
+     .layout = {MESH(1, 2, 1, 2, 2), SENT, OVER_TP, .expert_bound = TOO_FEW, .zero = 2}},
+    {.shape = QWEN,
+     .layout = {MESH(1, 2, 1, 3, 6), SENT, OVER_TP, .expert_bound = TOO_FEW, PIPE(2, "1f1b"),
+                .zero = 3, .microbatches = 2, EVERY}},
+    {.shape = MANY, .layout = {MESH(1, 3, 1, 2, 6), SENT, OVER_TP, .expert_bound = 150, .zero = 1}},
+    {.shape = QWEN,
+     .layout = {MESH(1, 2, 1, 3, 3), SENT, OVER_TP, .zero = 3,
+                .offload = {.optimizer = LS_TIER_HOST,
+                            .optimizer_fraction = 1,
+                            .parameters = LS_TIER_HOST},
+                .microbatches = 2}},
+    {.shape = MANY,
+     .layout = {MESH(1, 2, 1, 2, 4), OVER_TP, .zero = 1,
+                .offload = {.activations = LS_TIER_HOST, .optimizer_fraction = 1},
+                .microbatches = 2}},
+    {.shape = MIXTRAL,
+     .layout = {MESH(1, 2, 1, 2, 2), OVER_TP, .zero = 3},
+     .freeze = "layers.*.experts.gate"},
+    {.shape = QWEN,
+     .layout = {MESH(1, 2, 1, 3, 6), SENT, OVER_TP, .zero = 2},
+     .freeze = "layers.*.router"},
+    {.shape = QWEN,
+     .layout = {MESH(1, 2, 1, 3, 3), SENT, OVER_TP, .zero = 2},
+     .adapters = true,
+     .dropout = true},
 };
 enum { CASES = sizeof cases / sizeof *cases, EACH = 6 };
 
@@ -258,20 +312,32 @@ static void test_the_cpus_kernels(void **state) {
 }
 
 static ls_axes experts_of(const ls_program *program) {
-  return ls_mesh_experts(&program->mesh);
+  return ls_mesh_active(&program->mesh, ls_mesh_experts(&program->mesh));
 }
 
 /* Ranks do the rows of the next rank's experts, by their own's weights. */
-static bool experts_of_the_next_rank(ls_program *program) {
+static bool shift_experts(ls_program *program, ls_axes axes) {
   bool any = false;
   for (int p = 0; p < program->parameter_count; p++) {
     if (!ls_tp_is_of_experts(program->parameters[p].sharding)) continue;
     ls_value *used = &program->values.items[program->parameters[p].part[LS_PART_USED]];
     for (int a = 0; a < program->mesh.count; a++)
-      if (experts_of(program) >> a & 1) used->placement.on[a].shift = 1;
+      if (axes >> a & 1) used->placement.on[a].shift = 1;
     any = true;
   }
   return any;
+}
+
+static bool experts_of_the_next_rank(ls_program *program) {
+  return shift_experts(program, experts_of(program));
+}
+
+static ls_axes experts_over_tp(const ls_program *program) {
+  return experts_of(program) & ls_mesh_axes(&program->mesh, LS_MESH_TENSOR);
+}
+
+static bool experts_of_the_next_of_tp(ls_program *program) {
+  return experts_over_tp(program) && shift_experts(program, experts_over_tp(program));
 }
 
 /* What moves tokens over the ranks that share out experts, in front of an op or behind it. */
@@ -353,6 +419,14 @@ static bool norm_counts_replicas(ls_program *program) {
 
 static bool norm_lacks_experts(ls_program *program) {
   return change_norm(program, true, 0, experts_of(program));
+}
+
+static bool norm_counts_replicas_of_tp(ls_program *program) {
+  return experts_over_tp(program) && change_norm(program, false, experts_over_tp(program), 0);
+}
+
+static bool norm_lacks_experts_of_tp(ls_program *program) {
+  return experts_over_tp(program) && change_norm(program, true, 0, experts_over_tp(program));
 }
 
 /* Rows of zeros are said to be sums, of which an activation cannot be made one by one. */
@@ -445,7 +519,7 @@ static bool overflow_of_one_layer(ls_program *program) {
 }
 
 /* The first case of these programs is changed. */
-typedef enum faulty { GATHERED, ROWS_SENT, BOUNDED } faulty;
+typedef enum faulty { GATHERED, ROWS_SENT, BOUNDED, WHOLE_GATHERED, WHOLE_SENT } faulty;
 
 static const struct expert_fault {
   faulty of;
@@ -468,11 +542,22 @@ static const struct expert_fault {
     {ROWS_SENT, {"rows of another layer", rows_of_another_layer, NULL, false}},
     {BOUNDED, {"overflow ignored", overflow_ignored, NULL, true}},
     {BOUNDED, {"overflow of one layer", overflow_of_one_layer, NULL, false}},
+    {WHOLE_GATHERED, {"experts of the next of tp", experts_of_the_next_of_tp, NULL, true}},
+    {WHOLE_GATHERED, {"norm counts replicas of tp", norm_counts_replicas_of_tp, NULL, true}},
+    {WHOLE_GATHERED, {"norm lacks experts of tp", norm_lacks_experts_of_tp, NULL, true}},
+    {WHOLE_SENT, {"rows to experts of the next of tp", experts_of_the_next_of_tp, NULL, true}},
+    {WHOLE_SENT, {"norm counts replicas of tp", norm_counts_replicas_of_tp, NULL, true}},
+    {WHOLE_SENT, {"norm lacks experts of tp", norm_lacks_experts_of_tp, NULL, true}},
+    {WHOLE_SENT, {"rows over tp not sent home", rows_not_sent_home, NULL, false}},
 };
 
 static int first_case(faulty of) {
+  const bool whole = of == WHOLE_GATHERED || of == WHOLE_SENT;
+  const bool sent = of != GATHERED && of != WHOLE_GATHERED;
   int which = 0;
-  while (ls_layout_senders(&cases[which].layout) ? of == GATHERED : of != GATHERED) which++;
+  while ((ls_layout_senders(&cases[which].layout) > 0) != sent ||
+         cases[which].layout.whole_experts != whole)
+    which++;
   while (of == BOUNDED && !cases[which].layout.expert_bound) which++;
   return which;
 }
@@ -519,11 +604,58 @@ static void test_what_does_not_divide_is_refused(void **state) {
   ls_arena_destroy(&arena);
 }
 
+static void test_whole_experts_that_do_not_fit_are_refused(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  const ls_model_config config = ls_test_shape_config(arena, &shapes[QWEN]);
+  ls_layout layout = ls_test_layout_default();
+  layout.dp_shard = 8;
+  layout.tp = 3;
+  ls_graph *graph = ls_test_model(arena, &config, &layout, SEQUENCES, SEQUENCE);
+  layout.whole_experts = true;
+  expect_refusal(arena, &layout, graph,
+                 "experts.tensor_parallel=false with sequence_parallel=false: ranks of tp send "
+                 "tokens of their own to whole experts: use sequence_parallel=true, or "
+                 "experts.tensor_parallel=true");
+  layout.sequence_parallel = true;
+  expect_refusal(arena, &layout, graph,
+                 "mesh.ep=1 with 12 experts, mesh.dp_shard=8, mesh.cp=1, mesh.tp=3 and "
+                 "experts.tensor_parallel=false: all ranks of cp and tp, and some of dp_shard, "
+                 "have as many experts each: use mesh.ep=3, or experts.tensor_parallel=true");
+  layout.ep = 8;
+  expect_refusal(arena, &layout, graph,
+                 "mesh.ep=8 with 12 experts, mesh.dp_shard=8, mesh.cp=1, mesh.tp=3 and "
+                 "experts.tensor_parallel=false: all ranks of cp and tp, and some of dp_shard, "
+                 "have as many experts each: use mesh.ep=6, or experts.tensor_parallel=true");
+  layout.ep = 6;
+  expect_refusal(arena, &layout, graph, NULL);
+  graph->experts = 16;
+  expect_refusal(arena, &layout, graph,
+                 "mesh.ep=6 with 16 experts, mesh.dp_shard=8, mesh.cp=1, mesh.tp=3 and "
+                 "experts.tensor_parallel=false: all ranks of cp and tp, and some of dp_shard, "
+                 "have as many experts each: use experts.tensor_parallel=true");
+  graph->experts = 12;
+  graph->tokens = 8 * 20;
+  expect_refusal(
+      arena, &layout, graph,
+      "experts.tensor_parallel=false with 20 tokens at a time over mesh.tp=3: each rank "
+      "has as many: use a data.seq_len or train.micro_batch that is a multiple of it, or "
+      "experts.tensor_parallel=true");
+  graph->experts = 0;
+  layout.ep = 1;
+  expect_refusal(arena, &layout, graph,
+                 "experts.tensor_parallel=false with a model that has no experts: use "
+                 "experts.tensor_parallel=true");
+  ls_arena_destroy(&arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_layouts_equal_one_device_and_are_proved),
-      cmocka_unit_test(test_forced_routing), cmocka_unit_test(test_the_cpus_kernels),
+      cmocka_unit_test(test_forced_routing),
+      cmocka_unit_test(test_the_cpus_kernels),
       cmocka_unit_test(test_faults_are_rejected_and_change_the_training),
-      cmocka_unit_test(test_what_does_not_divide_is_refused)};
+      cmocka_unit_test(test_what_does_not_divide_is_refused),
+      cmocka_unit_test(test_whole_experts_that_do_not_fit_are_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,11 +16,12 @@ static ls_placement used_placement(const ls_stage *stage, const ls_program_param
   const ls_value *used = &stage->program->values.items[parameter->part[LS_PART_USED]];
   ls_placement placement = {0};
   for (int axis = 0; axis < mesh->count; axis++) {
-    const int dim = cuts[parameter->sharding][mesh->axes[axis].shares == LS_SHARES_QUERY_HEADS];
-    const bool whole = mesh->axes[axis].shares & LS_SHARES_TOKENS;
-    if (mesh->axes[axis].shares & LS_SHARES_ANY_EXPERTS && ls_tp_is_of_experts(parameter->sharding))
+    const ls_shares shares = mesh->axes[axis].shares;
+    const int dim = cuts[parameter->sharding][(shares & LS_SHARES_QUERY_HEADS) != 0];
+    const bool whole = shares & LS_SHARES_TOKENS;
+    if (shares & LS_SHARES_ANY_EXPERTS && ls_tp_is_of_experts(parameter->sharding))
       placement.on[axis] = (ls_place){.kind = LS_SHARDED, .order = used->placement.on[axis].order};
-    if (mesh->axes[axis].role == LS_MESH_TENSOR && dim >= 0 && !whole)
+    else if (mesh->axes[axis].role == LS_MESH_TENSOR && dim >= 0 && !whole)
       placement.on[axis] =
           (ls_place){.kind = LS_SHARDED, .dim = dim, .order = used->placement.on[axis].order};
   }

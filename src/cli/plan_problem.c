@@ -152,6 +152,10 @@ static ls_status check_held(const ls_run_file *run, ls_error *error) {
         "%s: plan weighs it beside none, selective and full; leave it out, or give one of "
         "these",
         ls_run_file_where(run, "recompute"));
+  if (!run->experts.tensor_parallel)
+    return ls_fail(error, LS_INPUT,
+                   "%s: plan cuts experts over mesh.tp; leave it out, and simulate such layouts",
+                   ls_run_file_where(run, "experts.tensor_parallel"));
   return is_held(run, "schedule") ? ls_pipeline_kind_find(run->schedule, &kind, error) : LS_OK;
 }
 

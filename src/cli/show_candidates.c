@@ -26,6 +26,7 @@ static void lay(ls_run_file *run, const ls_candidate *as) {
   run->mesh.dp_replicate = as->mesh.dp_replicate > 1 ? as->mesh.dp_replicate : 1;
   run->mesh.dp_shard = as->mesh.dp_shard > 1 ? as->mesh.dp_shard : 1;
   run->mesh.cp = run->mesh.ep = 1;
+  run->experts.tensor_parallel = true;
   run->mesh.tp = as->mesh.tp > 1 ? as->mesh.tp : 1;
   run->zero = as->zero;
   run->sequence_parallel = as->sequence_parallel;

@@ -258,7 +258,7 @@ static void make_sent(subject *s) {
     s->graph->labels = rows;
     routing = ls_graph_keep(s->graph, &routing, (tokens * chosen + 7) / 8, experts);
   }
-  const ls_row_sending sending = {experts / held, 1, tokens * (chosen < held ? chosen : held)};
+  const ls_row_sending sending = {experts / held, 1, tokens * (chosen < held ? chosen : held), 0};
   const ls_routing slots = ls_graph_slots(s->graph, &routing, &sending, experts);
   const ls_routing arrivals = ls_graph_arrivals(s->graph, &slots);
   const ls_tensor_id came = ls_graph_sent(s->graph, x, &slots, &arrivals);

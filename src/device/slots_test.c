@@ -106,11 +106,29 @@ static double left_out(const sent *of, const ls_kernel_table *table) {
   return *(double *)loss.data;
 }
 
+/* Rows of two ranks, of which one has none for others or the same: it loses as the one alone. */
+static void expect_ranks_told_together(const sent *of, const ls_kernel_table *table, bool any) {
+  const int64_t rows = of->experts.dims[0];
+  sent both = *of;
+  both.attributes.turns = 2;
+  both.experts = view_of(of->arena, LS_I32, 1, 2 * rows, 0, 0);
+  int32_t *expert = both.experts.data;
+  for (int which = 0; which < 3; which++) {
+    for (int64_t r = 0; r < 2 * rows; r++) {
+      const bool has = which == 2 || (which == 1) == (r >= rows);
+      expert[r] = has ? ((int32_t *)of->experts.data)[r % rows] : (int32_t)of->attributes.experts;
+    }
+    assert_true(any ? isinf(left_out(&both, table)) : left_out(&both, table) == 0);
+  }
+}
+
 static void choices_have_slots_of_their_own(void **state) {
   (void)state;
   int without = 0, with = 0;
-  ls_kernel_table table;
+  ls_kernel_table table, fast;
+  ls_error error = {0};
   ls_reference_kernels(&table, LS_F32);
+  assert_int_equal(ls_cpu_kernels(&fast, LS_F32, &error), LS_OK);
   for (uint64_t round = 0; round < ROUNDS; round++) {
     ls_arena *arena = ls_arena_create();
     sent of = route(arena, run_seed + round);
@@ -132,6 +150,8 @@ static void choices_have_slots_of_their_own(void **state) {
       if (!taken[s])
         assert_true(expert[s] == of.attributes.experts && ((float *)of.slot_weight.data)[s] == 0);
     assert_true(any ? isinf(left_out(&of, &table)) : left_out(&of, &table) == 0);
+    expect_ranks_told_together(&of, &table, any);
+    expect_ranks_told_together(&of, &fast, any);
     *(any ? &without : &with) += 1;
     ls_arena_destroy(&arena);
   }

@@ -23,7 +23,8 @@ enum { LS_ACTIVATION_COUNT = LS_RELU + 1 };
   X(int64_t, two_way)          /* attention: 1: and window - 1 behind it, or all; 0: none */      \
   X(int64_t, turn)             /* ring_attention: how far round the ring keys have come */        \
   X(int64_t, turns)            /* ring_attention: ranks of the ring; each has T / turns rows.     \
-                                * cached_part: ranks that rows are dealt to */                    \
+                                * cached_part: ranks that rows are dealt to. left_out: ranks that \
+                                * rows are of, one's after another's; 0: one */                   \
   X(int64_t, experts)          /* grouped products: of how many experts the weights are */        \
   X(int64_t, held)             /* slots: experts of each rank that rows are sent to */            \
   X(int64_t, slots)            /* left_out: slots that a rank has for each of these ranks.        \

@@ -532,8 +532,10 @@ ls_routing ls_graph_slots(ls_graph *graph, const ls_routing *routing, const ls_r
 
 void ls_graph_left_out(ls_graph *graph, const ls_routing *routing, const ls_row_sending *sending,
                        int64_t experts) {
-  const ls_attributes attributes = {
-      .experts = experts, .held = experts / sending->ranks, .slots = sending->slots};
+  const ls_attributes attributes = {.experts = experts,
+                                    .held = experts / sending->ranks,
+                                    .slots = sending->slots,
+                                    .turns = sending->together};
   *LS_APPEND(graph->arena, &graph->losses) =
       first_output(graph, LS_OP_LEFT_OUT, &attributes, &routing->experts, NULL);
 }

@@ -320,10 +320,11 @@ ls_tensor_id ls_graph_grouped_up(ls_graph *graph, ls_tensor_id x, ls_tensor_id w
 ls_tensor_id ls_graph_grouped_down(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
                                    int64_t experts, const ls_routing *routing);
 /* Rows of tokens sent between `ranks` that share out experts: each of `senders`, the ranks that
- * tokens are shared out over, has `slots` for each of them. */
+ * tokens are shared out over, has `slots` for each of them. What is left out is told by `together`
+ * of them that follow one another. */
 typedef struct ls_row_sending {
   int64_t ranks, senders;
-  int64_t slots;
+  int64_t slots, together; /* together: 0: each by itself */
 } ls_row_sending;
 
 /* Routed rows as slots, in the order of the ranks that have their experts, of each by token: rows

@@ -290,7 +290,9 @@ typedef enum ls_shares {
   LS_SHARES_TOKENS = 1 << 3,      /* tokens of a sequence, and no parameter */
   LS_SHARES_QUERIES = 1 << 4,     /* of attention the queries, each rank with all keys */
   LS_SHARES_EXPERTS = 1 << 5,     /* experts, to which each rank brings the tokens of all */
-  LS_SHARES_SENT = 1 << 6         /* experts, to which ranks send rows of their tokens */
+  LS_SHARES_SENT = 1 << 6,        /* experts, to which ranks send rows of their tokens */
+  LS_SHARES_STREAM = 1 << 7,      /* a tensor axis with experts: tokens of the residual stream */
+  LS_SHARES_ROUTED = LS_SHARES_SEQUENCES | LS_SHARES_TOKENS | LS_SHARES_STREAM /* experts' tokens */
 } ls_shares;
 enum { LS_SHARES_ANY_EXPERTS = LS_SHARES_EXPERTS | LS_SHARES_SENT };
 

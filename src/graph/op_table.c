@@ -16,11 +16,11 @@
   }
 
 /* Of grouped products, and of biases behind them. */
-#define BY_EXPERTS                                   \
-  {                                                  \
-    {'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}, { \
-      'x', LS_SHARES_EXPERTS | LS_SHARES_SENT        \
-    }                                                \
+#define BY_EXPERTS                            \
+  {                                           \
+    {'n', LS_SHARES_ROUTED}, {                \
+      'x', LS_SHARES_EXPERTS | LS_SHARES_SENT \
+    }                                         \
   }
 
 #define HEADS_DIVIDES (1u << LS_ATTRIBUTE_head_dim | 1u << LS_ATTRIBUTE_columns)
@@ -264,14 +264,12 @@ static const ls_op rows[LS_OP_COUNT] = {
     /* Experts. logits, [what is added to scores before choosing] -> the routed row of each token's
      * choices, the expert of each routed row, and its weight: the router's probability */
     [LS_OP_ROUTE] = {.labels = "n x, x? -> n j, o~n, o~n",
-                     .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                              {'.', LS_SHARES_EXPERTS}},
+                     .only = {{'n', LS_SHARES_ROUTED}, {'.', LS_SHARES_EXPERTS}},
                      .precision = {LS_INDEX, LS_INDEX, LS_ACCUMULATE},
                      .gradients = {{LS_OP_ROUTE_BWD, "c0AB", "0"}}},
     /* x, routed rows -> a copy of the token's row for each of its experts */
     [LS_OP_DISPATCH] = {.labels = "n c, n j -> o~n c",
-                        .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                                 {'.', LS_SHARES_EXPERTS}},
+                        .only = {{'n', LS_SHARES_ROUTED}, {'.', LS_SHARES_EXPERTS}},
                         .linear = "0",
                         .gradients = {{LS_OP_DISPATCH_BWD, "a1", "0"}},
                         .again = LS_AGAIN_CHEAP,
@@ -329,7 +327,7 @@ static const ls_op rows[LS_OP_COUNT] = {
                      .again = LS_AGAIN_CHEAP},
     /* routed rows' results, routed rows -> the sum of each token's */
     [LS_OP_COMBINE] = {.labels = "o~n c, n j -> n c",
-                       .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                       .only = {{'n', LS_SHARES_ROUTED}},
                        .linear = "0",
                        .gradients = {{LS_OP_COMBINE_BWD, "a1", "0"}},
                        .again = LS_AGAIN_MAY,
@@ -340,14 +338,14 @@ static const ls_op rows[LS_OP_COUNT] = {
      * routed rows, their experts, their weights -> the slot of each choice, expert and weight of
      * each slot; a slot that no choice has is of no expert: one behind all */
     [LS_OP_SLOTS] = {.labels = "n j, o~n, o~n -> n j, x/held p~n, x/held p~n",
-                     .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                     .only = {{'n', LS_SHARES_ROUTED}},
                      .precision = {LS_INDEX, LS_INDEX, LS_ACCUMULATE},
                      .gradients = {{LS_OP_SLOTS_BWD, "c0A", "2"}},
                      .divides = 1u << LS_ATTRIBUTE_held,
                      .indices = "01"},
     /* x, the slot of each choice -> a copy of the token's row in each, zeros in the others */
     [LS_OP_TO_SLOTS] = {.labels = "n c, n j -> x/held p~n c",
-                        .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                        .only = {{'n', LS_SHARES_ROUTED}},
                         .linear = "0",
                         .gradients = {{LS_OP_TO_SLOTS_BWD, "a1", "0"}},
                         .again = LS_AGAIN_CHEAP,
@@ -355,16 +353,14 @@ static const ls_op rows[LS_OP_COUNT] = {
                         .indices = "1"},
     /* expert of each slot, its weight -> the row of each slot, expert and weight of each row */
     [LS_OP_ARRIVALS] = {.labels = "x/held p~n, x/held p~n -> x/held p~n, n~x, n~x",
-                        .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                                 {'x', LS_SHARES_SENT}},
+                        .only = {{'n', LS_SHARES_ROUTED}, {'x', LS_SHARES_SENT}},
                         .precision = {LS_INDEX, LS_INDEX, LS_ACCUMULATE},
                         .gradients = {{LS_OP_ARRIVALS_BWD, "cA", "1"}},
                         .divides = 1u << LS_ATTRIBUTE_held,
                         .indices = "0"},
     /* slots, the row of each -> rows */
     [LS_OP_ARRIVE] = {.labels = "x/held p~n c, x/held p~n -> n~x c",
-                      .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                               {'x', LS_SHARES_SENT}},
+                      .only = {{'n', LS_SHARES_ROUTED}, {'x', LS_SHARES_SENT}},
                       .linear = "0",
                       .gradients = {{LS_OP_ARRIVE_BWD, "a1", "0"}},
                       .again = LS_AGAIN_MAY,
@@ -372,7 +368,7 @@ static const ls_op rows[LS_OP_COUNT] = {
                       .indices = "1"},
     /* rows, the row of each slot -> slots */
     [LS_OP_LEAVE] = {.labels = "n~x c, x/held p~n -> x/held p~n c",
-                     .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}, {'x', LS_SHARES_SENT}},
+                     .only = {{'n', LS_SHARES_ROUTED}, {'x', LS_SHARES_SENT}},
                      .linear = "0",
                      .gradients = {{LS_OP_LEAVE_BWD, "a1", "0"}},
                      .again = LS_AGAIN_MAY,
@@ -380,14 +376,14 @@ static const ls_op rows[LS_OP_COUNT] = {
                      .indices = "1"},
     /* slots, the slot of each choice -> the sum of each token's */
     [LS_OP_FROM_SLOTS] = {.labels = "x/held p~n c, n j -> n c",
-                          .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                          .only = {{'n', LS_SHARES_ROUTED}},
                           .linear = "0",
                           .gradients = {{LS_OP_FROM_SLOTS_BWD, "a1", "0"}},
                           .again = LS_AGAIN_MAY,
                           .divides = 1u << LS_ATTRIBUTE_held,
                           .indices = "1"},
-    /* experts of routed rows -> infinity where more are for one rank than it has slots for, else 0:
-     * a loss of which no update is made */
+    /* experts of routed rows, of one rank or of several -> infinity where more of one are for one
+     * rank than it has slots for, else 0: a loss of which no update is made */
     [LS_OP_LEFT_OUT] = {.labels = "o~n -> 1",
                         .duty = LS_DUTY_LOSS,
                         .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
@@ -404,7 +400,7 @@ static const ls_op rows[LS_OP_COUNT] = {
      * scores before choosing] -> these, told; the same, for what needs them */
     [LS_OP_ROUTER_LOADS] = {.labels = "n x, n, x? -> 1 x, 1 x",
                             .duty = LS_DUTY_LOADS,
-                            .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                            .only = {{'n', LS_SHARES_ROUTED}},
                             .precision = {LS_DOUBLE, LS_DOUBLE},
                             .indices = "1"},
     /* likewise; the second of each sequence by itself */
@@ -605,12 +601,12 @@ static const ls_op rows[LS_OP_COUNT] = {
                            .indices = "1"},
     /* dweights, logits, routed rows, expert of each routed row -> dlogits */
     [LS_OP_ROUTE_BWD] = {.labels = "o~n, n x, n j, o~n -> n x",
-                         .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                         .only = {{'n', LS_SHARES_ROUTED}},
                          .linear = "0",
                          .indices = "23"},
     /* dy, routed rows */
     [LS_OP_DISPATCH_BWD] = {.labels = "o~n c, n j -> n c",
-                            .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                            .only = {{'n', LS_SHARES_ROUTED}},
                             .linear = "0",
                             .indices = "1"},
     /* dy, weights, expert of each row */
@@ -675,48 +671,44 @@ static const ls_op rows[LS_OP_COUNT] = {
                          .precision = {LS_COMPUTE, LS_ACCUMULATE}},
     /* dy, routed rows */
     [LS_OP_COMBINE_BWD] = {.labels = "n c, n j -> o~n c",
-                           .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                                    {'.', LS_SHARES_EXPERTS}},
+                           .only = {{'n', LS_SHARES_ROUTED}, {'.', LS_SHARES_EXPERTS}},
                            .linear = "0",
                            .indices = "1"},
     /* dweights of slots, routed rows, the slot of each choice -> dweights of routed rows */
     [LS_OP_SLOTS_BWD] = {.labels = "x/held p~n, n j, n j -> o~n",
-                         .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                         .only = {{'n', LS_SHARES_ROUTED}},
                          .linear = "0",
                          .precision = {LS_ACCUMULATE},
                          .divides = 1u << LS_ATTRIBUTE_held,
                          .indices = "12"},
     /* dslots, the slot of each choice */
     [LS_OP_TO_SLOTS_BWD] = {.labels = "x/held p~n c, n j -> n c",
-                            .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                            .only = {{'n', LS_SHARES_ROUTED}},
                             .linear = "0",
                             .divides = 1u << LS_ATTRIBUTE_held,
                             .indices = "1"},
     /* dweights of rows, the row of each slot */
     [LS_OP_ARRIVALS_BWD] = {.labels = "n~x, x/held p~n -> x/held p~n",
-                            .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                                     {'x', LS_SHARES_SENT}},
+                            .only = {{'n', LS_SHARES_ROUTED}, {'x', LS_SHARES_SENT}},
                             .linear = "0",
                             .precision = {LS_ACCUMULATE},
                             .divides = 1u << LS_ATTRIBUTE_held,
                             .indices = "1"},
     /* drows, the row of each slot */
     [LS_OP_ARRIVE_BWD] = {.labels = "n~x c, x/held p~n -> x/held p~n c",
-                          .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                                   {'x', LS_SHARES_SENT}},
+                          .only = {{'n', LS_SHARES_ROUTED}, {'x', LS_SHARES_SENT}},
                           .linear = "0",
                           .divides = 1u << LS_ATTRIBUTE_held,
                           .indices = "1"},
     /* dslots, the row of each slot */
     [LS_OP_LEAVE_BWD] = {.labels = "x/held p~n c, x/held p~n -> n~x c",
-                         .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS},
-                                  {'x', LS_SHARES_SENT}},
+                         .only = {{'n', LS_SHARES_ROUTED}, {'x', LS_SHARES_SENT}},
                          .linear = "0",
                          .divides = 1u << LS_ATTRIBUTE_held,
                          .indices = "1"},
     /* dy, the slot of each choice */
     [LS_OP_FROM_SLOTS_BWD] = {.labels = "n c, n j -> x/held p~n c",
-                              .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                              .only = {{'n', LS_SHARES_ROUTED}},
                               .linear = "0",
                               .divides = 1u << LS_ATTRIBUTE_held,
                               .indices = "1"},

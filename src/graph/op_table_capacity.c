@@ -3,11 +3,11 @@
 #include "graph/op_table.h"
 
 /* As a routing's: where experts gather tokens, each rank has the choices of all. */
-#define BY_ROUTING                                   \
-  {                                                  \
-    {'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}, { \
-      '.', LS_SHARES_EXPERTS                         \
-    }                                                \
+#define BY_ROUTING             \
+  {                            \
+    {'n', LS_SHARES_ROUTED}, { \
+      '.', LS_SHARES_EXPERTS   \
+    }                          \
   }
 
 const ls_op ls_capacity_ops[LS_OP_COUNT] = {
@@ -35,7 +35,7 @@ const ls_op ls_capacity_ops[LS_OP_COUNT] = {
     /* dweights of kept rows, routed rows, kept rows, the experts of choices that are kept ->
      * dweights of routed rows */
     [LS_OP_KEEP_BWD] = {.labels = "o~n, n j, n j, n j -> o~n",
-                        .only = {{'n', LS_SHARES_SEQUENCES | LS_SHARES_TOKENS}},
+                        .only = {{'n', LS_SHARES_ROUTED}},
                         .linear = "0",
                         .masked = "0",
                         .precision = {LS_ACCUMULATE},

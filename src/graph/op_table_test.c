@@ -81,6 +81,11 @@ static void test_labels_name_axes_they_may_be_cut_over(void **state) {
   assert_true(ls_op_may_shard(attention, 'g', LS_SHARES_KV_HEADS));
   assert_false(ls_op_may_shard(attention, 'g', LS_SHARES_QUERY_HEADS));
   assert_false(ls_op_may_shard(attention, 'r', LS_SHARES_STAGES));
+  const ls_shares over_tp = LS_SHARES_KV_HEADS | LS_SHARES_SENT | LS_SHARES_STREAM;
+  assert_true(ls_op_may_shard(ls_op_row(LS_OP_ROUTE), 'n', over_tp));
+  assert_true(ls_op_may_shard(ls_op_row(LS_OP_GROUPED_UP), 'x', over_tp));
+  assert_false(ls_op_may_shard(ls_op_row(LS_OP_GROUPED_UP), 'm', over_tp));
+  assert_false(ls_op_may_shard(ls_op_row(LS_OP_LEFT_OUT), 'n', over_tp));
   assert_true(ls_op_takes_rows(linear) && !ls_op_takes_rows(attention));
 }
 

@@ -47,8 +47,16 @@ int ls_layout_senders(const ls_layout *layout) {
   return layout->exchange == LS_EXCHANGE_ALL_TO_ALL && layout->ep > 1 ? layout->ep : 0;
 }
 
+int ls_layout_expert_ranks_inside(const ls_layout *layout) {
+  return layout->cp * (layout->whole_experts ? layout->tp : 1);
+}
+
 int ls_layout_token_ranks(const ls_layout *layout) {
   return ls_layout_data_ranks(layout) * layout->cp;
+}
+
+int ls_layout_routing_ranks(const ls_layout *layout) {
+  return ls_layout_data_ranks(layout) * ls_layout_expert_ranks_inside(layout);
 }
 
 int ls_layout_head_ranks(const ls_layout *layout) {
@@ -140,7 +148,7 @@ const char *ls_layout_print_context(ls_arena *arena, const ls_layout *layout) {
 
 const char *ls_layout_print_experts(ls_arena *arena, const ls_layout *layout) {
   if (layout->ep == 1) return "";
-  return ls_arena_printf(arena, "ep %d%s, ", layout->ep,
+  return ls_arena_printf(arena, "ep %d%s%s, ", layout->ep, layout->whole_experts ? " over tp" : "",
                          ls_layout_senders(layout) ? " (all-to-all)" : "");
 }
 

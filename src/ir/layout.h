@@ -92,7 +92,8 @@ typedef struct ls_offload {
 /* What a user lays out: sizes of the mesh and the choices of strategy. */
 typedef struct ls_layout {
   int pp, dp_replicate, dp_shard, cp, tp;
-  int ep; /* ranks of dp_shard x cp that share out experts */
+  int ep;             /* ranks of dp_shard x cp that share out experts */
+  bool whole_experts; /* of dp_shard x cp x tp: an expert is not cut; with sequence_parallel */
   ls_expert_exchange exchange;
   /* all-to-all: slots of a rank for each other one, in hundredths of the rows that an even routing
    * sends there; 0: for all that there may be. A step that needs more is void, and made again with
@@ -156,8 +157,13 @@ void ls_layout_set_data_ranks(ls_layout *layout, int replicas, int shards);
  */
 int ls_layout_senders(const ls_layout *layout);
 
-/* Ranks that tokens are shared out over. */
+/* Of the ranks that share out experts those inside of dp_shard's: of cp, and of tp where experts
+ * are whole. */
+int ls_layout_expert_ranks_inside(const ls_layout *layout);
+
+/* Ranks that tokens are shared out over; and over which tokens that experts take are. */
 int ls_layout_token_ranks(const ls_layout *layout);
+int ls_layout_routing_ranks(const ls_layout *layout);
 
 /* Ranks of cp that change tokens for heads; 1: none do. */
 int ls_layout_head_ranks(const ls_layout *layout);

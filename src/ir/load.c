@@ -550,7 +550,7 @@ static ls_status load_mesh(loader *l, const json_t *array) {
     if (json_unpack(json_array_get(array, a), "[ssiii]", &name, &part, &role, &shares, &size) !=
             0 ||
         !in_range(role, LS_MESH_ROLES) || (role == LS_MESH_STAGE) != (a == 0) ||
-        !in_range(shares, 2 * LS_SHARES_SENT) || size < 1 || !in_range(size, 1 << 20))
+        !in_range(shares, 2 * LS_SHARES_STREAM) || size < 1 || !in_range(size, 1 << 20))
       return damaged(l, "mesh", a);
     ranks *= size;
     if (ranks > 1 << 24) return damaged(l, "mesh", a);

@@ -31,6 +31,7 @@ const ls_layout_number ls_layout_numbers[] = {
     NUMBER(expert_bound, 0, INT32_MAX),
     NUMBER(expert_again, 0, INT32_MAX),
     NUMBER(ep, 1, INT32_MAX),
+    NUMBER(whole_experts, 0, 1),
     NUMBER(zero, 0, LS_DATA_STRATEGY_COUNT - 1),
     NUMBER(sequence_parallel, 0, 1),
     NUMBER(microbatches, 1, INT32_MAX - 1),

@@ -6,7 +6,8 @@ void ls_build_options_lay(ls_build_options *options, const ls_layout *layout) {
   options->places = layout->cp > 1;
   options->turns = ls_layout_turns(layout);
   options->expert_ranks = ls_layout_senders(layout);
-  options->token_ranks = ls_layout_token_ranks(layout);
+  options->token_ranks = ls_layout_routing_ranks(layout);
+  options->stream_ranks = layout->whole_experts ? layout->tp : 0;
   options->parts = layout->cp;
   options->expert_bound = layout->expert_bound;
 }

@@ -70,6 +70,13 @@ static int64_t capacity_of(const ls_builder *builder) {
   return (int64_t)ceil(even * (1 - 1e-12)); /* what is whole may come out a rounding above */
 }
 
+/* Of how many sequences a rank's tokens are at most, which follow one another: of each it may have
+ * all that its rank of the context has, or where tp shares these out a part. */
+static int64_t sequences_of(const ls_build_options *options, int64_t tokens) {
+  const int64_t run = options->sequence / options->parts;
+  return (tokens + run - 1) / run + (tokens % run != 0 && run % tokens != 0);
+}
+
 /* As many rows as one rank's tokens may have for the experts of another, which take no more of a
  * sequence than their capacity; or a bound below: then *bounded. */
 static ls_row_sending sending_of(const ls_builder *builder, bool *bounded) {
@@ -81,9 +88,9 @@ static ls_row_sending sending_of(const ls_builder *builder, bool *bounded) {
   const int64_t bound = (tokens * chosen * options->expert_bound + even - 1) / even;
   ls_row_sending sending = {.ranks = options->expert_ranks,
                             .senders = options->token_ranks,
+                            .together = options->stream_ranks,
                             .slots = tokens * (chosen < held ? chosen : held)};
-  const int64_t sequences = tokens * options->parts / options->sequence;
-  const int64_t most = sequences * held * capacity_of(builder);
+  const int64_t most = sequences_of(options, tokens) * held * capacity_of(builder);
   if (most > 0 && most < sending.slots) sending.slots = most;
   *bounded = bound > 0 && bound < sending.slots;
   if (*bounded) sending.slots = bound;

@@ -315,6 +315,7 @@ typedef struct ls_build_options {
                          * Decoding: ranks that rows of the caches are dealt to; 0: one */
   int64_t expert_ranks; /* between which rows of tokens are sent; 0: all tokens come to them */
   int64_t token_ranks;  /* with these: over which tokens are shared out */
+  int64_t stream_ranks; /* of these tensor-parallel ones, which lose as one; 0: none */
   int64_t parts;        /* likewise: ranks that have each a part of a sequence */
   int64_t expert_bound; /* and hundredths of even loads that one may send another; 0: all */
   bool weighted;        /* labels count as often as graph->weights says */

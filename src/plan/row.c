@@ -54,8 +54,9 @@ static ls_plan_term term_of(const ls_mesh *mesh, const ls_sim_cause *cause) {
   if (ls_collective_moves(cause->collective)) return LS_PLAN_TIERS;
   if (ls_collective_is_message(cause->collective)) return LS_PLAN_STAGES;
   const ls_axes axes = ls_mesh_active(mesh, cause->axes);
-  if (axes & ls_mesh_axes(mesh, LS_MESH_TENSOR)) return LS_PLAN_TENSOR;
-  const ls_axes context = ls_mesh_context(mesh), tokens = context | ls_mesh_experts(mesh);
+  const ls_axes tensor = ls_mesh_axes(mesh, LS_MESH_TENSOR), experts = ls_mesh_experts(mesh);
+  if (axes & tensor && (!(axes & ~tensor) || !(axes & tensor & experts))) return LS_PLAN_TENSOR;
+  const ls_axes context = ls_mesh_context(mesh), tokens = context | experts;
   if (axes && !(axes & ~tokens) && !cause->of_unit && cause->collective != LS_SUM_NUMBERS)
     return axes & ~context ? LS_PLAN_EXPERTS : LS_PLAN_CONTEXT;
   return axes & ls_mesh_data(mesh) ? LS_PLAN_DATA : LS_PLAN_STAGES;

@@ -107,6 +107,7 @@ static ls_layout make_layout(ls_run_file *run, const ls_device_facts *device) {
       .context = (ls_context)run->context,
       .ulysses = run->context == LS_RUN_CONTEXT_HYBRID ? (int)run->ulysses_degree : 1,
       .ep = (int)run->mesh.ep,
+      .whole_experts = !run->experts.tensor_parallel && run->mesh.tp > 1,
       .exchange = choose_exchange(run),
       .expert_bound = llround(100 * run->experts.bound),
       .expert_again = llround(100 * run->experts.again),

@@ -75,7 +75,8 @@ static bool is_mask(ls_place place) {
 
 /* An axis of experts divides tokens as other data axes do, but that each rank routes the tokens of
  * all, and of routed rows has those of its experts. So there is one choice: 0 where it is that of
- * any axis that divides tokens. */
+ * any axis that divides tokens, or on a tensor axis any, since experts take there the tokens of the
+ * residual stream that a rank has, and nothing else is done otherwise. */
 static char expert_choice(const sharder *s, const node_context *context, int axis) {
   const ls_op *row = context->row;
   bool masked = false;
@@ -86,8 +87,11 @@ static char expert_choice(const sharder *s, const node_context *context, int axi
     const int home = s->home[context->node->in[i].index];
     masked |= is_mask(s->out->values.items[home].placement.on[axis]);
   }
-  if (!masked) return 0;
-  return row->masked ? KEEP_MASK : FLOW_THROUGH;
+  if (masked) return row->masked ? KEEP_MASK : FLOW_THROUGH;
+  for (int r = 0; r < LS_MAX_LABEL_RULES; r++)
+    if (row->only[r].axes & context->axes[axis].shares & LS_SHARES_STREAM)
+      return row->only[r].label;
+  return 0;
 }
 
 static int list_choices(const sharder *s, const node_context *context, const ls_axis *axis,
@@ -96,8 +100,13 @@ static int list_choices(const sharder *s, const node_context *context, const ls_
   choices[count++] = CUT_NOTHING;
   if (axis->size < 2) return count;
   const int a = (int)(axis - context->axes);
-  if (axis->shares & LS_SHARES_ANY_EXPERTS && (choices[0] = expert_choice(s, context, a))) return 1;
-  if ((ls_mesh_context(context->mesh) | ls_mesh_experts(context->mesh)) >> a & 1)
+  const char only = axis->shares & LS_SHARES_ANY_EXPERTS ? expert_choice(s, context, a) : 0;
+  if (only) {
+    choices[0] = only;
+    return 1;
+  }
+  if ((ls_mesh_context(context->mesh) | ls_mesh_experts(context->mesh)) >> a & 1 &&
+      axis->role != LS_MESH_TENSOR)
     return list_context_choices(context, axis, choices);
   if (context->row->linear) choices[count++] = FLOW_THROUGH;
   for (int r = 0; r < LS_MAX_LABEL_RULES; r++)

@@ -37,10 +37,12 @@ ls_placement ls_parameter_placement(const ls_mesh *mesh, ls_tp_sharding sharding
   ls_placement placement = {0};
   for (int a = 0; a < mesh->count; a++) {
     const ls_axis *axis = &mesh->axes[a];
-    if (axis->shares & LS_SHARES_ANY_EXPERTS && ls_tp_is_of_experts(sharding))
+    if (axis->shares & LS_SHARES_ANY_EXPERTS && ls_tp_is_of_experts(sharding)) {
       placement.on[a] = ls_place_sharded(axis, LS_CUT_TOKENS, 0);
+      continue;
+    }
     if (axis->role != LS_MESH_TENSOR || axis->shares & LS_SHARES_TOKENS) continue;
-    const int dim = tensor_strategy[sharding][axis->shares == LS_SHARES_QUERY_HEADS];
+    const int dim = tensor_strategy[sharding][(axis->shares & LS_SHARES_QUERY_HEADS) != 0];
     if (dim != WHOLE) placement.on[a] = ls_place_sharded(axis, LS_CUT_FEATURES, dim);
   }
   return placement;
@@ -216,28 +218,69 @@ static ls_status check_heads(const ls_layout *layout, const ls_graph *graph, ls_
                  nearest);
 }
 
-/* Whether so many ranks are all those of cp and some of dp_shard, each with as many experts. */
+/* Whether so many ranks are all those of cp, of tp where experts are whole, and some of dp_shard,
+ * each with as many experts. */
 static bool shares_experts(const ls_layout *layout, const ls_graph *graph, int ranks) {
-  return ranks == 1 ||
+  const int inner = ls_layout_expert_ranks_inside(layout);
+  return (ranks == 1 && !layout->whole_experts) ||
          (ranks > 0 && graph->experts % ranks == 0 && graph->teacher.experts % ranks == 0 &&
-          ranks % layout->cp == 0 && layout->dp_shard % (ranks / layout->cp) == 0);
+          ranks % inner == 0 && layout->dp_shard % (ranks / inner) == 0);
+}
+
+/* The nearest number of ranks that may share out experts; 0: none. */
+static int nearest_ep(const ls_layout *layout, const ls_graph *graph) {
+  const int most = layout->dp_shard * ls_layout_expert_ranks_inside(layout);
+  int below = layout->ep - 1, above = layout->ep + 1;
+  while (below > 0 && !shares_experts(layout, graph, below)) below--;
+  while (above <= most && !shares_experts(layout, graph, above)) above++;
+  if (above > most) return below;
+  return below == 0 || above - layout->ep < layout->ep - below ? above : below;
+}
+
+/* Experts are whole where each rank of tp has tokens of its own, and as many as the others. */
+static ls_status check_whole_experts(const ls_layout *layout, const ls_graph *graph,
+                                     ls_error *error) {
+  const int64_t tokens = graph->tokens / layout->dp_replicate / layout->dp_shard / layout->cp;
+  const int nearest = nearest_ep(layout, graph);
+  char use[64] = "experts.tensor_parallel=true";
+  if (!layout->sequence_parallel)
+    return ls_fail(error, LS_INPUT,
+                   "experts.tensor_parallel=false with sequence_parallel=false: ranks of tp send "
+                   "tokens of their own to whole experts: use sequence_parallel=true, or "
+                   "experts.tensor_parallel=true");
+  if (!shares_experts(layout, graph, layout->ep)) {
+    if (nearest) snprintf(use, sizeof use, "mesh.ep=%d, or experts.tensor_parallel=true", nearest);
+    return ls_fail(error, LS_INPUT,
+                   "mesh.ep=%d with %lld experts, mesh.dp_shard=%d, mesh.cp=%d, mesh.tp=%d and "
+                   "experts.tensor_parallel=false: all ranks of cp and tp, and some of dp_shard, "
+                   "have as many experts each: use %s",
+                   layout->ep, (long long)graph->experts, layout->dp_shard, layout->cp, layout->tp,
+                   use);
+  }
+  if (tokens % layout->tp == 0) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "experts.tensor_parallel=false with %lld tokens at a time over mesh.tp=%d: each "
+                 "rank has as many: use a data.seq_len or train.micro_batch that is a multiple of "
+                 "it, or experts.tensor_parallel=true",
+                 (long long)tokens, layout->tp);
 }
 
 static ls_status check_experts(const ls_layout *layout, const ls_graph *graph, ls_error *error) {
-  if (layout->ep == 1) return LS_OK;
-  if (!graph->experts)
+  if (layout->ep == 1 && !layout->whole_experts) return LS_OK;
+  if (!graph->experts && layout->ep > 1)
     return ls_fail(error, LS_INPUT, "mesh.ep=%d with a model that has no experts: use mesh.ep=1",
                    layout->ep);
+  if (!graph->experts)
+    return ls_fail(error, LS_INPUT,
+                   "experts.tensor_parallel=false with a model that has no experts: use "
+                   "experts.tensor_parallel=true");
+  if (layout->whole_experts) return check_whole_experts(layout, graph, error);
   if (shares_experts(layout, graph, layout->ep)) return LS_OK;
-  int below = layout->ep - 1, above = layout->ep + 1;
-  const int most = layout->dp_shard * layout->cp;
-  while (below > 1 && !shares_experts(layout, graph, below)) below--;
-  while (above <= most && !shares_experts(layout, graph, above)) above++;
-  const int nearest = above <= most && above - layout->ep < layout->ep - below ? above : below;
   return ls_fail(error, LS_INPUT,
                  "mesh.ep=%d with %lld experts, mesh.dp_shard=%d and mesh.cp=%d: all ranks of cp, "
                  "and some of dp_shard, have as many experts each: use mesh.ep=%d",
-                 layout->ep, (long long)graph->experts, layout->dp_shard, layout->cp, nearest);
+                 layout->ep, (long long)graph->experts, layout->dp_shard, layout->cp,
+                 nearest_ep(layout, graph));
 }
 
 /* Those of cp that change tokens for heads are the inner ones. */
@@ -249,30 +292,34 @@ static void share_heads(const ls_layout *layout, const ls_graph *graph, ls_mesh 
   mesh->axes[axis].shares = LS_SHARES_TOKENS | head_shares(layout, graph, ranks);
 }
 
-/* Experts are shared out over cp and the inner ranks of dp_shard. */
+/* Experts are shared out over cp, tp where they are whole, and the inner ranks of dp_shard. */
 static void share_experts(const ls_layout *layout, ls_mesh *mesh) {
-  const int ranks = layout->ep / layout->cp;
+  const int ranks = layout->ep / ls_layout_expert_ranks_inside(layout);
   if (layout->ep == 1) return;
   const ls_shares shares = ls_layout_senders(layout) ? LS_SHARES_SENT : LS_SHARES_EXPERTS;
-  for (int a = 0; a < mesh->count; a++)
+  for (int a = 0; a < mesh->count; a++) {
     if (layout->cp > 1 && ls_mesh_context(mesh) >> a & 1) mesh->axes[a].shares |= shares;
+    if (layout->whole_experts && mesh->axes[a].role == LS_MESH_TENSOR)
+      mesh->axes[a].shares |= shares | LS_SHARES_STREAM;
+  }
   if (ranks == 1) return;
   ls_mesh_split(mesh, LS_AXIS_DP_SHARD, "ep", ranks);
   mesh->axes[LS_AXIS_DP_SHARD + 1].shares |= shares;
 }
 
 /* Blocks of a row are not cut. */
-static bool cuts_blocks(const ls_parameter *about, int64_t tp) {
-  const bool within_rows = tensor_strategy[about->sharding][0] == 1;
+static bool cuts_blocks(const ls_layout *layout, const ls_parameter *about, int64_t tp) {
+  const bool whole = layout->whole_experts && ls_tp_is_of_experts(about->sharding);
+  const bool within_rows = tensor_strategy[about->sharding][0] == 1 && !whole;
   return ls_precision_is_blocks(about->precision) && within_rows && about->dims[1] % tp != 0;
 }
 
 static ls_status check_blocks(const ls_layout *layout, const ls_graph *graph, ls_error *error) {
   for (int p = 0; p < graph->parameters.count; p++) {
     const ls_parameter *about = &graph->parameters.items[p].about;
-    if (!cuts_blocks(about, layout->tp)) continue;
+    if (!cuts_blocks(layout, about, layout->tp)) continue;
     int nearest = layout->tp;
-    while (!kv_ranks_of(graph, nearest) || cuts_blocks(about, nearest)) nearest--;
+    while (!kv_ranks_of(graph, nearest) || cuts_blocks(layout, about, nearest)) nearest--;
     return ls_fail(error, LS_INPUT,
                    "mesh.tp=%d with quantize: rows of %s are %lld blocks of %d weights, which are "
                    "not cut: use mesh.tp=%d",
@@ -290,7 +337,7 @@ static bool cuts_pairs(const ls_graph *graph, const ls_node *node, int tp) {
 static ls_status check_pairs(const ls_layout *layout, const ls_graph *graph, ls_error *error) {
   for (int n = 0; n < graph->nodes.count; n++) {
     const ls_node *node = &graph->nodes.items[n];
-    if (!cuts_pairs(graph, node, layout->tp)) continue;
+    if (layout->whole_experts || !cuts_pairs(graph, node, layout->tp)) continue;
     int nearest = layout->tp;
     while (!kv_ranks_of(graph, nearest) || cuts_pairs(graph, node, nearest)) nearest--;
     return ls_fail(error, LS_INPUT,

@@ -203,6 +203,7 @@ typedef enum ls_run_exchange {
 } ls_run_exchange;
 
 typedef struct ls_run_experts {
+  bool tensor_parallel; /* mesh.tp cuts each expert; else mesh.ep takes it in */
   ls_run_exchange exchange;
   double bound, again; /* 0 auto: all */
   double drop;         /* 0 off: experts take all rows */

@@ -228,6 +228,9 @@ const ls_run_key ls_run_keys[] = {
      .help =
          "how frozen weights of a block's products are kept; auto: as the model's folder has them"},
 
+    {"experts.tensor_parallel", LS_RUN_BOOL, AT(experts.tensor_parallel), .default_text = "true",
+     .effect = LS_RUN_LAYOUT,
+     .help = "mesh.tp cuts each expert; false: mesh.ep takes in mesh.tp, and experts are whole"},
     {"experts.exchange", LS_RUN_CHOICE, AT(experts.exchange), .default_text = "auto",
      .words = "auto gather all_to_all", .effect = LS_RUN_LAYOUT,
      .help = "with mesh.ep: experts gather all tokens, or are sent rows; auto: sent with a bound"},

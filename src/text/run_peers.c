@@ -70,6 +70,8 @@ const ls_run_peer ls_run_peers[] = {
     {"expert_model_parallel_size", "mesh.ep"},
     {"expert_parallel_degree", "mesh.ep"},
     {"ep_size", "mesh.ep"},
+    {"expert_tensor_parallel_size", "experts.tensor_parallel: false where it is 1"},
+    {"expert_tensor_parallel_degree", "experts.tensor_parallel: false where it is 1"},
     {"num_gpus", "-n DEVICES, beside the run file"},
     {"num_devices", "-n DEVICES, beside the run file"},
     {"nproc_per_node", "-n DEVICES, beside the run file"},

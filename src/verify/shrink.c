@@ -209,7 +209,9 @@ static int64_t small_slice(const ls_form *user, const ls_form *small) {
 
 static bool try_tokens(const search *s, ls_form *small, int64_t sequence) {
   const ls_form *user = s->user;
+  const int64_t tokens = small->sequences * sequence;
   if (small->cp > 1 && sequence % (2 * small->cp)) return false;
+  if (small->whole_experts && tokens % ls_form_expert_ranks_inside(small)) return false;
   small->sequence = sequence;
   small->positions = sequence;
   if (user->sequence < user->positions) small->positions = least(user->positions, sequence + 2);
@@ -251,7 +253,8 @@ static void set_experts(const ls_form *user, ls_form *small) {
 
 /* The rest of a form with this mesh. */
 static bool fill_mesh(const search *s, ls_form *small) {
-  if (s->user->ep > 1) small->ep = least(ls_form_expert_shards(s->user), 2) * small->cp;
+  if (s->user->ep > 1)
+    small->ep = least(ls_form_expert_shards(s->user), 2) * ls_form_expert_ranks_inside(small);
   set_experts(s->user, small);
   return fill(s, small);
 }

@@ -21,7 +21,8 @@ enum { LS_SHRINK_MOST_RANKS = 24, LS_SHRINK_RANKS_OF_ALL_AXES = 32 };
 /* The numbers that may shrink. */
 typedef struct ls_form {
   int64_t pp, replicas, shards, cp, tp;
-  int64_t ep;              /* ranks of shards x cp that share out experts */
+  int64_t ep;              /* ranks of shards x cp that share out experts ... */
+  bool whole_experts;      /* ... x tp */
   int64_t chunks;          /* of a stage */
   int64_t microbatches;    /* of a step */
   int64_t layers;          /* of the model ... */
@@ -52,6 +53,7 @@ typedef struct ls_form_edge {
 
 /* Of shards those that share out experts. */
 int64_t ls_form_expert_shards(const ls_form *form);
+int64_t ls_form_expert_ranks_inside(const ls_form *form);
 
 /* The most important first: where these are too few for all, the later ones are given up. */
 extern const ls_form_edge ls_form_edges[];

@@ -32,8 +32,12 @@ static int64_t slice_side(const ls_form *form) {
   return form->sequences * form->sequence % form->logits_rows ? 2 : 1;
 }
 
+int64_t ls_form_expert_ranks_inside(const ls_form *form) {
+  return form->cp * (form->whole_experts ? form->tp : 1);
+}
+
 int64_t ls_form_expert_shards(const ls_form *form) {
-  return form->ep > 1 ? form->ep / form->cp : 1;
+  return form->ep > 1 ? form->ep / ls_form_expert_ranks_inside(form) : 1;
 }
 
 #define EDGE(name, ...)                      \
@@ -180,6 +184,7 @@ ls_status ls_form_make(const ls_model_config *config, const ls_layout *layout, i
         .cp = layout->cp,
         .tp = layout->tp,
         .ep = layout->ep,
+        .whole_experts = layout->whole_experts,
         .chunks = pipeline->chunks,
         .microbatches = layout->microbatches,
         .layers = config->layers,

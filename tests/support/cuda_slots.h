@@ -176,6 +176,7 @@ static inline void make_slots(op_case *c) {
       break;
     case LS_OP_LEFT_OUT:
       c->inputs = 1;
+      c->attributes.turns = random_below(2) * chosen; /* ranks, each with as many rows */
       c->in[0] = of_row, c->out[0] = cell_of(1.5);
       break;
     case LS_OP_ARRIVALS:

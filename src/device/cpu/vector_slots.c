@@ -66,15 +66,23 @@ static ls_status kernel_slots(const ls_kernel_args *args, ls_error *error) {
   return LS_OK;
 }
 
-static ls_status kernel_left_out(const ls_kernel_args *args, ls_error *error) {
-  (void)error;
-  const ls_attributes *of = args->attributes;
-  const int32_t *expert_of_row = args->in[0].data;
-  const int64_t rows = args->in[0].valid[0];
+/* Whether one more row than there are slots is for the same rank. */
+static bool leaves_out(const ls_attributes *of, const int32_t *expert_of_row, int64_t rows) {
   bool any = false;
-  for (int64_t row = 0; row + of->slots < rows && !any; row++) /* one more is for the same rank */
+  for (int64_t row = 0; row + of->slots < rows && !any; row++)
     any = expert_of_row[row] < of->experts &&
           expert_of_row[row] / of->held == expert_of_row[row + of->slots] / of->held;
+  return any;
+}
+
+static ls_status kernel_left_out(const ls_kernel_args *args, ls_error *error) {
+  (void)error;
+  const int64_t ranks = args->attributes->turns > 0 ? args->attributes->turns : 1;
+  const int64_t rows = args->in[0].valid[0] / ranks;
+  const int32_t *expert_of_row = args->in[0].data;
+  bool any = false;
+  for (int64_t r = 0; r < ranks && !any; r++)
+    any = leaves_out(args->attributes, expert_of_row + r * rows, rows);
   double *out = args->out[0].data;
   *out = (args->accumulate[0] ? *out : 0) + (any ? (double)INFINITY : 0);
   return LS_OK;

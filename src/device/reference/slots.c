@@ -57,17 +57,26 @@ ls_status LS_REFERENCE(SLOTS)(const ls_kernel_args *args, ls_error *error) {
   return LS_OK;
 }
 
-ls_status LS_REFERENCE(LEFT_OUT)(const ls_kernel_args *args, ls_error *error) {
-  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "i>d", error));
-  const ls_attributes *attributes = args->attributes;
-  const int64_t rows = args->in[0].valid[0];
+/* Whether of a rank's rows more are for one rank than it has slots for. */
+static bool leaves_out(const ls_attributes *attributes, const int32_t *expert_of_row,
+                       int64_t rows) {
   int64_t begin = 0;
   bool any = false;
   for (int64_t last = attributes->held; last <= attributes->experts; last += attributes->held) {
-    const int64_t end = first_row(ls_index_data(&args->in[0]), rows, last);
+    const int64_t end = first_row(expert_of_row, rows, last);
     any |= end - begin > attributes->slots;
     begin = end;
   }
+  return any;
+}
+
+ls_status LS_REFERENCE(LEFT_OUT)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "i>d", error));
+  const int64_t ranks = args->attributes->turns > 0 ? args->attributes->turns : 1;
+  const int64_t rows = args->in[0].valid[0] / ranks;
+  bool any = false;
+  for (int64_t r = 0; r < ranks; r++)
+    any |= leaves_out(args->attributes, ls_index_data(&args->in[0]) + r * rows, rows);
   ls_put_cell(&args->out[0], any ? INFINITY : 0, args->accumulate[0]);
   return LS_OK;
 }

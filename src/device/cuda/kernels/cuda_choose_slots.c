@@ -158,9 +158,11 @@ static ls_status left_out(const ls_kernel_args *args, ls_cuda_launches *launches
   const ls_attributes *by = args->attributes;
   LS_TRY(ls_cuda_expect(&args->in[0], LS_I32, "the experts of rows", error));
   LS_TRY(ls_cuda_expect(&args->out[0], LS_F64, "the loss", error));
+  const int64_t senders = by->turns > 0 ? by->turns : 1;
   const ls_cuda_slots with = {.experts = args->in[0].data,
                               .cells = args->out[0].data,
-                              .choices = args->in[0].valid[0],
+                              .choices = args->in[0].valid[0] / senders,
+                              .sequence = senders,
                               .slots = by->slots,
                               .ranks = (int32_t)(by->experts / by->held),
                               .held = (int32_t)by->held,

@@ -153,13 +153,15 @@ LS_KERNEL(ls_slots_fill, ls_cuda_slots, LS_CHOICE_TILE) {
   });
 }
 
-// Infinity where more rows are for a rank than it has slots for. One block.
+// Infinity where more rows of one of `sequence` senders are for a rank than it has slots for. One
+// block.
 LS_KERNEL(ls_slots_left_out, ls_cuda_slots, LS_CHOICE_TILE) {
   int over = 0;
-  for (int r = threadIdx.x; r < args.ranks; r += LS_CHOICE_TILE) {
-    const int64_t first = static_cast<int64_t>(r) * args.held;
-    over |= ls_first_row(args.experts, args.choices, first + args.held) -
-                ls_first_row(args.experts, args.choices, first) >
+  for (int64_t r = threadIdx.x; r < args.ranks * args.sequence; r += LS_CHOICE_TILE) {
+    const int32_t *experts = args.experts + r / args.ranks * args.choices;
+    const int64_t first = r % args.ranks * args.held;
+    over |= ls_first_row(experts, args.choices, first + args.held) -
+                ls_first_row(experts, args.choices, first) >
             args.slots;
   }
   over = __syncthreads_or(over);
