@@ -61,6 +61,13 @@ static bool was_compiled(const ls_plan *plan, const ls_layout *layout) {
   return false;
 }
 
+static void append(ls_plan *plan, const ls_plan_row *row) {
+  if (row->fits)
+    *LS_APPEND(plan->arena, &plan->rows) = *row;
+  else
+    *LS_APPEND(plan->arena, &plan->too_large) = *row;
+}
+
 /* Compiles a candidate whole; false: it had been, or the compiler refuses it. */
 static bool take(search *self, ls_plan_candidate *candidate) {
   if (candidate->done) return false;
@@ -72,10 +79,7 @@ static bool take(search *self, ls_plan_candidate *candidate) {
   self->plan->work += row.work;
   row.estimated_s = candidate->seconds;
   row.estimated_bytes = candidate->bytes;
-  if (row.fits)
-    *LS_APPEND(self->arena, &self->plan->rows) = row;
-  else
-    *LS_APPEND(self->arena, &self->plan->too_large) = row;
+  append(self->plan, &row);
   return true;
 }
 
@@ -380,10 +384,14 @@ static void sort_rows(const ls_plan_problem *problem, ls_plan_row *rows, int cou
   ls_arena_destroy(&scratch);
 }
 
-static void sort_plan(const search *self) {
-  ls_plan *plan = self->plan;
-  sort_rows(self->problem, plan->rows.items, plan->rows.count, false);
-  sort_rows(self->problem, plan->too_large.items, plan->too_large.count, true);
+static void sort_plan(const ls_plan_problem *problem, ls_plan *plan) {
+  sort_rows(problem, plan->rows.items, plan->rows.count, false);
+  sort_rows(problem, plan->too_large.items, plan->too_large.count, true);
+}
+
+void ls_plan_add(const ls_plan_problem *problem, ls_plan *plan, const ls_plan_row *row) {
+  append(plan, row);
+  sort_plan(problem, plan);
 }
 
 /* Whether a row before this one has its pp, tp, cp and ep. */
@@ -420,7 +428,7 @@ static void climb(search *self) {
     expect_all(self, &near);
     for (int c = 0; c < near.list.count && !is_long(self, WORK_MOST); c++)
       take(self, &near.list.items[c]);
-    sort_plan(self);
+    sort_plan(self->problem, self->plan);
     if (is_long(self, WORK_MOST)) return;
   }
 }
@@ -462,7 +470,7 @@ static void fit_recompute(search *self) {
     if ((bytes < 0 || bytes > problem->limit) &&
         ls_plan_fit_recompute(self->arena, problem, &kept.layout, NULL) != LS_OK)
       continue;
-    if (take(self, &kept)) sort_plan(self);
+    if (take(self, &kept)) sort_plan(self->problem, self->plan);
   }
 }
 
@@ -513,7 +521,7 @@ static ls_status look(void *context, ls_error *error) {
   if (!candidates->seen) return refuse(self->scratch, self->problem, error);
   compile_best(self, candidates);
   if (!self->plan->rows.count) compile_smallest(self, list(self, !self->problem->only_fitting));
-  sort_plan(self);
+  sort_plan(self->problem, self->plan);
   if (!self->problem->all) climb(self);
   fit_recompute(self);
   return LS_OK;
@@ -522,6 +530,7 @@ static ls_status look(void *context, ls_error *error) {
 ls_status ls_plan_make(ls_arena *arena, const ls_plan_problem *problem, ls_plan **plan,
                        ls_error *error) {
   *plan = LS_NEW(arena, ls_plan);
+  (*plan)->arena = arena;
   search self = {.arena = arena, .problem = problem, .plan = *plan};
   self.scratch = ls_arena_create();
   ls_status status = ls_plan_memory_make(self.scratch, problem, &self.memory, error);
