@@ -25,7 +25,7 @@ typedef struct class_cost {
 
 enum { CLASSES_AT_HAND = 1021 };
 
-typedef struct estimate {
+typedef struct ls_plan_estimates {
   ls_arena *arena;
   const ls_plan_problem *problem;
   LS_LIST(class_cost) classes;
@@ -92,9 +92,10 @@ static bool cost_layers(const estimate *of, const ls_layout *layout, int64_t mic
   ls_arena *arena = ls_arena_create();
   ls_compiled compiled;
   ls_simulation *made;
-  const bool can = ls_compile_step(arena, &training, layout, problem->facts, &compiled, NULL) == LS_OK &&
-                   ls_simulate(arena, compiled.stages[LS_COMPILED_STEP], problem->performance, NULL,
-                               &made, NULL) == LS_OK;
+  const bool can =
+      ls_compile_step(arena, &training, layout, problem->facts, &compiled, NULL) == LS_OK &&
+      ls_simulate(arena, compiled.stages[LS_COMPILED_STEP], problem->performance, NULL, &made,
+                  NULL) == LS_OK;
   if (can) {
     const double *by_kind = made->stage[0].by_kind;
     *seconds = made->seconds - by_kind[LS_ACTION_UPDATE] - by_kind[LS_ACTION_NORM] -
@@ -162,6 +163,7 @@ static int find_class(estimate *of, const ls_plan_candidate *candidate) {
   alone->schedule = made->splits ? "zbh1" : "1f1b";
   alone->zero = 0;
   alone->offload = (ls_offload){0};
+  alone->prefetch = 0; /* gradients are reduced behind all passes, where no pass waits for them */
   ls_layout_set_data_ranks(alone, 1, alone->ep > 1 ? alone->ep / alone->cp : 1);
   return of->classes.count - 1;
 }
@@ -229,6 +231,11 @@ static double over_shards(const ls_plan_problem *problem, const ls_layout *layou
          over(problem, ranks / ep, tp * ep, collective, of_experts, units);
 }
 
+/* Whether what is done to a unit is done once a step, not for each microbatch. */
+static bool is_once(const ls_layout *layout, ls_when when) {
+  return when == LS_WHEN_STEP || (when == LS_WHEN_AUTO && layout->pp > 1);
+}
+
 /* Seconds of a step that data parallelism adds: what passes do not hide. */
 static double data_seconds(const ls_plan_problem *problem, const ls_layout *layout,
                            const ls_plan_sizes *of, double units, double microbatch_s) {
@@ -248,12 +255,16 @@ static double data_seconds(const ls_plan_problem *problem, const ls_layout *layo
   const double hidden = problem->performance->waits ? 0 : 0.8 * microbatch_s;
   /* What the first unit needs and the last one leaves is never hidden. */
   const double ends = (gather + reduce + across) / units;
-  if (layout->zero < 3) {
-    const double often = layout->zero == 2 ? layout->microbatches : 1;
-    return often * fmax(reduce + across - 0.6 * hidden, ends) + gather;
+  const bool gathers = stored && !is_once(layout, layout->gather);
+  const bool reduces = layout->zero >= 2 && !is_once(layout, layout->reduce);
+  if (stored && (gathers || reduces)) {
+    const double each = (gathers ? 2 * gather : 0) + (reduces ? reduce : 0);
+    return layout->microbatches * fmax(each - hidden, ends) + across + (gathers ? 0 : gather) +
+           (reduces ? 0 : reduce);
   }
-  const double each = 2 * gather + reduce;
-  return layout->microbatches * fmax(each - hidden, ends) + across;
+  const double often = reduces ? layout->microbatches : 1;
+  const double last = often * fmax(reduce + across - 0.6 * hidden, ends);
+  return last + (stored ? fmax(gather - 0.6 * hidden, gather / units) : gather);
 }
 
 /* Seconds that a microbatch is on its way from a chunk to the next. */
@@ -295,11 +306,6 @@ static double overhead_of(const ls_plan_problem *problem, const ls_layout *layou
   const int groups = (layout->tp > 1) + (ls_layout_shards(layout) > 1) + (layout->cp > 1) +
                      2 * (layout->ep > 1) + (replicas_of(layout) > 1) + 2 * (layout->pp > 1) + 1;
   return (double)ls_device_overhead(problem->facts, problem->devices > 1 ? groups : 0);
-}
-
-/* Whether what is done to a unit is done once a step, not for each microbatch. */
-static bool is_once(const ls_layout *layout, ls_when when) {
-  return when == LS_WHEN_STEP || (when == LS_WHEN_AUTO && layout->pp > 1);
 }
 
 static double state_memory(const ls_layout *layout, double layers, const estimate *of) {
@@ -425,8 +431,7 @@ static void estimate_turn(void *work, int at) {
     estimate_one(self->of, class, each);
     const int64_t home =
         each->layout.offload.optimizer ? bytes_at_home(self->of, class, each) : each->bytes;
-    self->keeps[c] =
-        !isinf(each->seconds) && !is_bettered(self->of, each, &self->classes[c], home);
+    self->keeps[c] = !isinf(each->seconds) && !is_bettered(self->of, each, &self->classes[c], home);
   }
 }
 
@@ -451,24 +456,39 @@ static void find_sizes(estimate *of) {
   of->layer = (ls_plan_sizes){two.bytes - of->rest.bytes, two.trained - of->rest.trained,
                               two.expert_bytes - of->rest.expert_bytes,
                               two.experts_trained - of->rest.experts_trained};
-  of->rest = (ls_plan_sizes){of->rest.bytes - of->layer.bytes,
-                             of->rest.trained - of->layer.trained, 0, 0};
+  of->rest =
+      (ls_plan_sizes){of->rest.bytes - of->layer.bytes, of->rest.trained - of->layer.trained, 0, 0};
 }
 
-int ls_plan_estimate(ls_arena *arena, const ls_plan_problem *problem,
-                     ls_plan_candidates *candidates) {
-  estimate of = {.arena = arena, .problem = problem};
+ls_plan_estimates *ls_plan_estimate(ls_arena *arena, const ls_plan_problem *problem,
+                                    ls_plan_candidates *candidates) {
+  estimate *of = LS_NEW(arena, estimate);
   const int count = candidates->list.count;
-  find_sizes(&of);
-  estimating work = {&of, candidates, find_classes(&of, candidates),
+  *of = (estimate){.arena = arena, .problem = problem};
+  find_sizes(of);
+  estimating work = {of, candidates, find_classes(of, candidates),
                      LS_NEW_ARRAY(arena, bool, count + 1)};
-  ls_plan_share(of.classes.count, cost_turn, &of);
-  for (int c = 0; c < of.classes.count; c++) /* those that memory lacked for */
-    if (!of.classes.items[c].costed) cost_class(&of, &of.classes.items[c]);
+  ls_plan_share(of->classes.count, cost_turn, of);
+  for (int c = 0; c < of->classes.count; c++) /* those that memory lacked for */
+    if (!of->classes.items[c].costed) cost_class(of, &of->classes.items[c]);
   ls_plan_share((count + TAKEN_TOGETHER - 1) / TAKEN_TOGETHER, estimate_turn, &work);
   int kept = 0;
   for (int c = 0; c < count; c++)
     if (work.keeps[c]) candidates->list.items[kept++] = candidates->list.items[c];
   candidates->list.count = kept;
-  return of.classes.count;
+  return of;
+}
+
+int ls_plan_classes(const ls_plan_estimates *estimates) {
+  return estimates->classes.count;
+}
+
+bool ls_plan_estimate_like(const ls_plan_estimates *estimates, ls_plan_candidate *candidate) {
+  for (int c = 0; c < estimates->classes.count; c++) {
+    const class_cost *class = &estimates->classes.items[c];
+    if (!is_of_class(class, candidate)) continue;
+    estimate_one(estimates, class, candidate);
+    return !class->cannot;
+  }
+  return false;
 }

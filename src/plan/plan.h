@@ -89,7 +89,7 @@ typedef struct ls_plan_row {
 } ls_plan_row;
 
 typedef struct ls_plan {
-  ls_arena *arena; /* its own */
+  ls_arena *arena;                /* its own */
   LS_LIST(ls_plan_row) rows;      /* that fit, best first */
   LS_LIST(ls_plan_row) too_large; /* that do not, the smallest first */
   int64_t candidates;             /* that the numbers allow */
@@ -110,6 +110,11 @@ LS_CHECKED ls_status ls_plan_make(ls_arena *arena, const ls_plan_problem *proble
 LS_CHECKED ls_status ls_plan_measure(const ls_plan_problem *problem, const ls_layout *layout,
                                      const ls_sim_options *faster, ls_plan_row *row,
                                      ls_error *error);
+
+/* The same, but what needs more bytes of a device than `most` is not simulated: it takes 0 seconds.
+ */
+LS_CHECKED ls_status ls_plan_measure_within(const ls_plan_problem *problem, const ls_layout *layout,
+                                            double most, ls_plan_row *row, ls_error *error);
 
 /* Proves a row's programs of step and evaluation, and that its state is saved and loaded right; its
  * bytes are of both from then on. Does nothing where that was done. LS_REFUTED: says what is
@@ -174,11 +179,20 @@ LS_CHECKED ls_status ls_plan_sizes_of(const ls_plan_problem *problem, int64_t la
  * batch. What else a layout must be, the compiler says. The list is made anew. */
 void ls_plan_enumerate(const ls_plan_problem *problem, ls_plan_candidates *candidates);
 
-/* Fills seconds and bytes of every candidate; returns the number of classes that were costed.
+/* Classes that were costed. */
+typedef struct ls_plan_estimates ls_plan_estimates;
+
+/* Fills seconds and bytes of every candidate, by their classes, which are costed. In the arena.
  * Leaves out candidates whose class cannot be compiled, and those that another one betters whatever
  * else is true, unless all are asked for. */
-int ls_plan_estimate(ls_arena *arena, const ls_plan_problem *problem,
-                     ls_plan_candidates *candidates);
+ls_plan_estimates *ls_plan_estimate(ls_arena *arena, const ls_plan_problem *problem,
+                                    ls_plan_candidates *candidates);
+
+/* How many there are. */
+int ls_plan_classes(const ls_plan_estimates *estimates);
+
+/* Fills seconds and bytes of a candidate of one of these classes. false: it is of none. */
+bool ls_plan_estimate_like(const ls_plan_estimates *estimates, ls_plan_candidate *candidate);
 
 /* Layouts that differ from this one in one choice: a prime factor of one axis on another, or of the
  * micro-batch; zero, schedule, recomputation, what waits on the host; sequence parallelism; when

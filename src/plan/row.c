@@ -1,4 +1,5 @@
 /* Rows: a layout compiled whole, simulated, held against a device's memory, and proved. */
+#include <math.h>
 #include <string.h>
 
 #include "check/check.h"
@@ -113,13 +114,15 @@ static ls_training training_of(const ls_plan_problem *problem) {
 }
 
 static ls_status measure(ls_arena *arena, const ls_plan_problem *problem, const ls_layout *layout,
-                         const ls_sim_options *faster, ls_plan_row *row, ls_error *error) {
+                         double most, const ls_sim_options *faster, ls_plan_row *row,
+                         ls_error *error) {
   ls_compiled compiled;
   const ls_training training = training_of(problem);
   *row = (ls_plan_row){.layout = *layout};
   row->micro_batch = training.batch / ls_layout_data_ranks(layout) / layout->microbatches;
   LS_TRY(ls_compile_step(arena, &training, layout, problem->facts, &compiled, error));
   measure_memory(problem, &compiled, row);
+  if ((double)row->bytes > most) return LS_OK;
   ls_simulation *made;
   const ls_program *const *stages = compiled.stages[LS_COMPILED_STEP];
   LS_TRY(ls_simulate(arena, stages, problem->performance, faster, &made, error));
@@ -134,7 +137,15 @@ static ls_status measure(ls_arena *arena, const ls_plan_problem *problem, const 
 ls_status ls_plan_measure(const ls_plan_problem *problem, const ls_layout *layout,
                           const ls_sim_options *faster, ls_plan_row *row, ls_error *error) {
   ls_arena *arena = ls_arena_create();
-  const ls_status status = measure(arena, problem, layout, faster, row, error);
+  const ls_status status = measure(arena, problem, layout, INFINITY, faster, row, error);
+  ls_arena_destroy(&arena);
+  return status;
+}
+
+ls_status ls_plan_measure_within(const ls_plan_problem *problem, const ls_layout *layout,
+                                 double most, ls_plan_row *row, ls_error *error) {
+  ls_arena *arena = ls_arena_create();
+  const ls_status status = measure(arena, problem, layout, most, NULL, row, error);
   ls_arena_destroy(&arena);
   return status;
 }
