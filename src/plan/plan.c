@@ -36,7 +36,10 @@ enum { MOST_SIZED = 256, SMALLEST = 16 };
 #define SIZE_SLACK 1.05
 /* What is below this part of a device by its class is compiled without being sized. */
 #define SMALL 0.5
-#define FAR_FROM_BEST 2.0
+#define FAR_FROM_BEST 1.3
+/* While so little was compiled, more pairs are looked at, and all cuts. */
+#define WORK_LITTLE 100000
+#define FAR_WHILE_LITTLE 2.0
 /* Microbatches times layers: what a step comes to that is short. */
 #define SHORT_STEP 6000
 /* So much may what is expected of a neighbour be above what it takes, and what it needs. */
@@ -325,12 +328,19 @@ static void expect_leaders(search *self, const ls_plan_candidates *candidates, c
   ls_plan_ahead_expect(self->ahead, asks, count);
 }
 
+/* Those of a greater score lead nothing. */
+static double last_leader(const search *self, const ls_plan_candidates *led, leads of) {
+  const bool little = self->plan->work < WORK_LITTLE;
+  if (of == LEADS_PP || (of == LEADS_CUTS && little)) return INFINITY;
+  return (little ? FAR_WHILE_LITTLE : FAR_FROM_BEST) * best_led(self, led);
+}
+
 /* The first that fit, so many of them, of each pp, of each cut or of each pair of both: what an
  * estimate is wrong about, it is wrong about alike for these. Cuts and pairs far behind the best
  * that fits are left to neighbours. */
 static int compile_leaders(search *self, ls_plan_candidates *candidates, const ranked *order,
                            ls_plan_candidates *led, leads of, double slack, int most) {
-  const double last = of != LEADS_PP ? FAR_FROM_BEST * best_led(self, led) : INFINITY;
+  const double last = last_leader(self, led, of);
   const double limit = self->problem->limit ? slack * (double)self->problem->limit : INFINITY;
   int taken = 0;
   for (int c = 0; c < order->count && taken < most && order->items[c].score <= last; c++) {
@@ -443,10 +453,18 @@ static int next_to_climb(const ls_plan *plan, const ls_plan_candidates *expanded
   return -1;
 }
 
+static double least_bytes(const ls_plan *plan) {
+  double least = INFINITY;
+  for (int r = 0; r < plan->rows.count; r++) least = fmin(least, (double)plan->rows.items[r].bytes);
+  return least;
+}
+
 /* Fills a neighbour's seconds by what its class has more or less than that of the row it is next
- * to, and says whether it may fit and, if it made nothing again, be the best. */
+ * to, and says whether it may need less memory than all others; or fit and, if it made nothing
+ * again, be the best. */
 static bool is_promising(const search *self, const ls_plan_row *row, ls_plan_candidate *near) {
   const ls_plan *plan = self->plan;
+  const bool of_memory = self->problem->objective == LS_PLAN_MEMORY;
   ls_plan_candidate of = {.layout = row->layout, .micro_batch = row->micro_batch}, kept = *near;
   kept.layout.recompute = (ls_op_set){0};
   const bool known = ls_plan_estimate_like(self->estimates, &of) &&
@@ -458,11 +476,10 @@ static bool is_promising(const search *self, const ls_plan_row *row, ls_plan_can
   }
   near->seconds *= row->seconds / of.seconds;
   const double bytes = (double)near->bytes * (double)row->bytes / (double)of.bytes;
+  if (bytes < (of_memory ? BYTES_DOUBT : 1) * least_bytes(plan)) return true;
   const double least = kept.seconds * row->seconds / of.seconds;
-  if (self->problem->objective == LS_PLAN_MEMORY)
-    return bytes < BYTES_DOUBT * (double)plan->rows.items[0].bytes;
-  return (!self->problem->limit || bytes < BYTES_DOUBT * (double)self->problem->limit) &&
-         least < TIME_DOUBT * plan->rows.items[0].seconds;
+  return !of_memory && least < TIME_DOUBT * plan->rows.items[0].seconds &&
+         (!self->problem->limit || bytes < BYTES_DOUBT * (double)self->problem->limit);
 }
 
 /* The neighbours of a row that are worth compiling, or all, the most promising first. */
