@@ -2,7 +2,7 @@
  *
  *   ls_plan_ahead *ahead = ls_plan_ahead_start(arena, &problem, memory);
  *   ls_plan_ahead_expect(ahead, asks, count);
- *   status = ls_plan_ahead_measure(ahead, &layout, &row);
+ *   status = ls_plan_ahead_measure(ahead, &layout, INFINITY, &row);
  *   ls_plan_ahead_stop(ahead);
  *
  * An answer is the same whether it was expected or not, and so is a search: only its seconds depend
