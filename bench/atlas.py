@@ -344,7 +344,7 @@ def by_size():
     assert not tensor & {"llama3-8b", "phi-4", "qwen2.5-32b"} and "llama3-70b" in tensor
     assert {"phi-4", "qwen2.5-32b", "llama3-70b"} <= cut and "llama3-8b" not in cut
     entry("8 to 15 B: data parallelism suffices; 15 to 70 B: tensor and data; above: 3D", "rules of thumb of training guides",
-          "right for 8 B; from 14 B on sequences are cut (context parallelism) before tensors are; 70 B takes all four",
+          "right for 8 B but for 0.2 %; from 14 B on sequences are cut (context parallelism) before tensors are; 70 B takes all four",
           "plan llama3-70b --task pretrain --on 64xH100-SXM",
           "The planner's first choice (compiled, simulated and proved) for 4 Mi tokens a step:\n\n"
           + table(("model", "on", "first choice", "step"), rows))

@@ -123,7 +123,6 @@ static ls_status plan_machine(ls_arena *arena, const ls_plan_question *asked, co
     LS_TRY(ls_plan_enough(arena, asked, on, &devices, error));
   LS_TRY(ls_plan_pose(arena, asked, on, devices, of, error));
   LS_TRY(ls_planned_search(arena, of, error));
-  ls_plan_prove_rows(&of->problem, of->plan, 1);
   if (ls_planned_best(of)) ls_plan_next_counts(arena, asked, on, of, &made->more, &made->fewer);
   return LS_OK;
 }

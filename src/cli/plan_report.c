@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cluster/cluster.h"
+#include "plan/ahead.h"
 #include "sim/interval.h"
 #include "text/number.h"
 
@@ -203,44 +204,56 @@ static void print_gain(const char *what, double before, double after) {
     printf("  %-34s %+.1f %% tokens/s\n", what, 100 * gain);
 }
 
-/* The winner's own programs on other hardware. */
-static void print_faster(const ls_planned *of) {
-  const ls_plan_row *best = &of->plan->rows.items[0];
-  double speed[1024];
+/* The winner on other hardware, and with a larger batch. */
+typedef struct variant {
+  const ls_plan_problem *problem;
+  ls_layout layout;
+  ls_sim_options options;
+  const char *what;
+  double times;   /* its own seconds, as many steps as this come to */
+  double seconds; /* 0: it cannot be */
+} variant;
+
+static void measure_turn(void *work, int at) {
+  variant *of = (variant *)work + at;
   ls_plan_row row;
-  ls_sim_options options = {0};
-  for (int s = 0; s < best->layout.pp && s < 1024; s++) speed[s] = 1.1;
-  if (best->layout.pp <= 1024) options.speed_of = speed;
-  if (ls_plan_measure(&of->problem, &best->layout, &options, &row, NULL) == LS_OK)
-    print_gain("devices 10 % faster", best->seconds, row.seconds);
-  static const struct {
-    const char *what;
-    ls_link_kind link;
-  } links[] = {{"links within a host twice as fast", LS_LINK_PEER},
-               {"network twice as fast", LS_LINK_NETWORK}};
-  for (int l = 0; l < 2; l++) {
-    if (links[l].link == LS_LINK_NETWORK && of->problem.devices <= of->performance.per_host)
-      continue;
-    options = (ls_sim_options){0};
-    options.link_of[links[l].link] = 2;
-    if (of->problem.devices > 1 &&
-        ls_plan_measure(&of->problem, &best->layout, &options, &row, NULL) == LS_OK)
-      print_gain(links[l].what, best->seconds, row.seconds);
-  }
+  if (ls_plan_measure(of->problem, &of->layout, &of->options, &row, NULL) == LS_OK)
+    of->seconds = row.seconds;
 }
 
-/* The winner's layout with more of something. */
-static void print_larger(ls_arena *arena, const ls_planned *of) {
+static void print_faster(const ls_planned *of) {
+  enum { MOST = 4, STAGES = 1024 };
   const ls_plan_row *best = &of->plan->rows.items[0];
+  const bool several = of->problem.devices > 1;
+  double speed[STAGES];
   ls_training twice = of->training;
   ls_plan_problem larger = of->problem;
-  ls_plan_row row;
-  ls_layout layout = best->layout;
+  variant made[MOST] = {{&of->problem, best->layout, {0}, "devices 10 % faster", 1, 0}};
+  int count = 1;
+  for (int s = 0; s < best->layout.pp && s < STAGES; s++) speed[s] = 1.1;
+  if (best->layout.pp <= STAGES) made[0].options.speed_of = speed;
+  if (several) {
+    made[count] =
+        (variant){&of->problem, best->layout, {0}, "links within a host twice as fast", 1, 0};
+    made[count++].options.link_of[LS_LINK_PEER] = 2;
+  }
+  if (several && of->problem.devices > of->performance.per_host) {
+    made[count] = (variant){&of->problem, best->layout, {0}, "network twice as fast", 1, 0};
+    made[count++].options.link_of[LS_LINK_NETWORK] = 2;
+  }
   twice.batch *= 2;
-  layout.microbatches *= 2;
   larger.training = &twice;
-  if (ls_plan_measure(&larger, &layout, NULL, &row, NULL) == LS_OK)
-    print_gain("a batch twice as large", 2 * best->seconds, row.seconds);
+  made[count] = (variant){&larger, best->layout, {0}, "a batch twice as large", 2, 0};
+  made[count++].layout.microbatches *= 2;
+  ls_plan_share(count, measure_turn, made);
+  for (int v = 0; v < count; v++)
+    if (made[v].seconds > 0)
+      print_gain(made[v].what, made[v].times * best->seconds, made[v].seconds);
+}
+
+/* The fastest of what a device lacks memory for. */
+static void print_larger(ls_arena *arena, const ls_planned *of) {
+  const ls_plan_row *best = &of->plan->rows.items[0];
   const ls_plan_row *wide = NULL;
   for (int r = 0; r < of->plan->too_large.count; r++) {
     const ls_plan_row *each = &of->plan->too_large.items[r];
@@ -355,19 +368,28 @@ static int count_best(const ls_plan *plan) {
   return end + 1;
 }
 
-/* The rows of a machine's front and the neighbours of its best. */
-static void prove_ahead(ls_arena *arena, const ls_planned *of, const ls_plan_front_row *front,
-                        int count) {
-  int next_to;
+static int add_row(ls_plan_row **rows, int count, ls_plan_row *row) {
+  for (int r = 0; r < count; r++)
+    if (rows[r] == row) return count;
+  rows[count] = row;
+  return count + 1;
+}
+
+/* All that is shown of the best machine at once: its best rows, its front and the neighbours of its
+ * best. */
+static void prove_ahead(ls_arena *arena, const ls_plan_report *report,
+                        const ls_plan_answer *answer) {
+  const ls_planned *of = &answer->planned;
+  const ls_plan_report alone = {report->question, answer, 1};
+  int next_to, fronts, found = 0;
+  const ls_plan_front_row *front = ls_plan_report_front(arena, &alone, &fronts);
   ls_plan_row **near = ls_plan_report_neighbours(arena, of, &next_to);
-  ls_plan_row **rows = LS_NEW_ARRAY(arena, ls_plan_row *, count + next_to + 1);
-  for (int f = 0; f < count; f++) rows[f] = front[f].row;
-  int found = count;
-  for (int n = 0; n < next_to; n++) {
-    bool among = false;
-    for (int f = 0; f < count; f++) among |= rows[f] == near[n];
-    if (!among) rows[found++] = near[n];
-  }
+  ls_plan_row **rows = LS_NEW_ARRAY(arena, ls_plan_row *, of->plan->rows.count + next_to + 1);
+  for (int r = 0; r < of->plan->rows.count && r < count_best(of->plan); r++)
+    found = add_row(rows, found, &of->plan->rows.items[r]);
+  for (int f = 0; f < fronts && f < LS_PLAN_FRONT_SHOWN; f++)
+    found = add_row(rows, found, front[f].row);
+  for (int n = 0; n < next_to; n++) found = add_row(rows, found, near[n]);
   ls_plan_prove_ahead(&of->problem, rows, found);
 }
 
@@ -379,11 +401,11 @@ static bool prove_shown(ls_arena *arena, const ls_plan_report *report) {
     const ls_plan_answer *answer = &report->answers[m];
     const ls_planned *of = &answer->planned;
     if (!of->plan->rows.count) continue;
+    if (of == best) prove_ahead(arena, report, answer);
     ls_plan_prove_rows(&of->problem, of->plan, of == best ? count_best(of->plan) : 1);
     if (of != best) continue;
     const ls_plan_report alone = {report->question, answer, 1};
     const ls_plan_front_row *front = ls_plan_report_front(arena, &alone, &count);
-    prove_ahead(arena, of, front, count < LS_PLAN_FRONT_SHOWN ? count : LS_PLAN_FRONT_SHOWN);
     for (int f = 0; f < count && f < LS_PLAN_FRONT_SHOWN; f++)
       if (!ls_plan_keep_proved(&of->problem, of->plan, front[f].row)) return false;
     ls_plan_row **near = ls_plan_report_neighbours(arena, of, &count);

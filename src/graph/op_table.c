@@ -1,4 +1,7 @@
 #include "graph/op_table.h"
+
+#include <stdatomic.h>
+
 #include "graph/op_flops.h"
 
 #define RING_DIVIDES                                                                         \
@@ -751,7 +754,12 @@ const ls_op *ls_op_row(ls_op_kind kind) {
   enum { PARTS = 6 };
   static const ls_op *const parts[PARTS] = {ls_step_ops, ls_class_ops,   ls_capacity_ops,
                                             ls_fp8_ops,  ls_distill_ops, ls_text_ops};
+  static _Atomic(const ls_op *) known[LS_OP_COUNT]; /* rows are asked for by every instruction */
+  const ls_op *row = atomic_load_explicit(&known[kind], memory_order_relaxed);
+  if (row) return row;
+  row = &rows[kind];
   for (int p = 0; p < PARTS; p++)
-    if (parts[p][kind].labels) return &parts[p][kind];
-  return &rows[kind];
+    if (parts[p][kind].labels) row = &parts[p][kind];
+  atomic_store_explicit(&known[kind], row, memory_order_relaxed);
+  return row;
 }

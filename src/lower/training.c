@@ -215,6 +215,18 @@ ls_status ls_compile(ls_arena *arena, const ls_training *training, const ls_layo
   return ls_compile_programs(arena, training, facts, compiled, error);
 }
 
+ls_status ls_compile_step(ls_arena *arena, const ls_training *training, const ls_layout *layout,
+                          const ls_device_facts *facts, ls_compiled *compiled, ls_error *error) {
+  LS_TRY(ls_compile_graph(arena, training, layout, facts, compiled, error));
+  if (training->evaluates || may_leave_out(compiled->graph))
+    return ls_compile_programs(arena, training, facts, compiled, error);
+  compiled->count = LS_COMPILED_STEP + 1;
+  LS_TRY(compile_stages(compiled->graph, &compiled->layout, LS_PROGRAM_STEP,
+                        &compiled->stages[LS_COMPILED_STEP], error));
+  size_beside(arena, facts, compiled);
+  return ls_program_check_alignment(facts, compiled->stages[LS_COMPILED_STEP][0], error);
+}
+
 ls_status ls_compile_logits(ls_arena *arena, const ls_training *training,
                             const ls_device_facts *facts, ls_compiled *compiled, ls_error *error) {
   ls_layout layout = compiled->layout;

@@ -74,6 +74,13 @@ LS_CHECKED ls_status ls_compile_programs(ls_arena *arena, const ls_training *tra
                                          const ls_device_facts *facts, ls_compiled *compiled,
                                          ls_error *error);
 
+/* The step alone, without what is beside it: for who compares layouts. workspace and overhead are
+ * the step's; where rows for experts may find no slot, all programs are compiled. Errors as
+ * ls_compile's. */
+LS_CHECKED ls_status ls_compile_step(ls_arena *arena, const ls_training *training,
+                                     const ls_layout *layout, const ls_device_facts *facts,
+                                     ls_compiled *compiled, ls_error *error);
+
 /* Compiles the evaluation again, so that it leaves all logits, which it else may make in slices. */
 LS_CHECKED ls_status ls_compile_logits(ls_arena *arena, const ls_training *training,
                                        const ls_device_facts *facts, ls_compiled *compiled,

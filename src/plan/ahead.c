@@ -1,5 +1,6 @@
 #include "plan/ahead.h"
 
+#include <math.h>
 #include <pthread.h>
 
 #include "cluster/machine.h"
@@ -15,6 +16,7 @@ typedef struct task {
   task_state state;
   bool sized, measured; /* what there is an answer to */
   int64_t bytes;
+  double within; /* bytes, above which it was not simulated */
   ls_status status;
   ls_plan_row row;
 } task;
@@ -42,12 +44,14 @@ static ls_status answer(void *context, ls_error *error) {
   task *self = context;
   const ls_plan_ahead *of = self->of;
   (void)error;
-  if (self->ask.most > 0) {
+  if (self->ask.sized) {
     self->bytes = ls_plan_memory_of(of->memory, &self->ask.layout);
     self->sized = true;
     if ((double)self->bytes > self->ask.most) return LS_OK;
   }
-  self->status = ls_plan_measure(of->problem, &self->ask.layout, NULL, &self->row, NULL);
+  self->within = self->ask.sized ? INFINITY : self->ask.most;
+  self->status =
+      ls_plan_measure_within(of->problem, &self->ask.layout, self->within, &self->row, NULL);
   self->measured = true;
   return LS_OK;
 }
@@ -141,9 +145,16 @@ int64_t ls_plan_ahead_size(ls_plan_ahead *self, const ls_layout *layout) {
   return found && found->sized ? found->bytes : ls_plan_memory_of(self->memory, layout);
 }
 
-ls_status ls_plan_ahead_measure(ls_plan_ahead *self, const ls_layout *layout, ls_plan_row *row) {
+/* Whether what was measured is what is asked for. */
+static bool answers(const task *found, double most) {
+  if (!found || !found->measured) return false;
+  return found->within >= most || found->status != LS_OK || found->row.seconds > 0;
+}
+
+ls_status ls_plan_ahead_measure(ls_plan_ahead *self, const ls_layout *layout, double most,
+                                ls_plan_row *row) {
   const task *found = wait_for(self, layout);
-  if (!found || !found->measured) return ls_plan_measure(self->problem, layout, NULL, row, NULL);
+  if (!answers(found, most)) return ls_plan_measure_within(self->problem, layout, most, row, NULL);
   *row = found->row;
   return found->status;
 }

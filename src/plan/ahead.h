@@ -2,7 +2,7 @@
  *
  *   ls_plan_ahead *ahead = ls_plan_ahead_start(arena, &problem, memory);
  *   ls_plan_ahead_expect(ahead, asks, count);
- *   status = ls_plan_ahead_measure(ahead, &layout, &row);
+ *   status = ls_plan_ahead_measure(ahead, &layout, INFINITY, &row);
  *   ls_plan_ahead_stop(ahead);
  *
  * An answer is the same whether it was expected or not, and so is a search: only its seconds depend
@@ -15,11 +15,11 @@
 
 typedef struct ls_plan_ahead ls_plan_ahead;
 
-/* A layout that may be asked for: its size first, and where that is not above `most` it is
- * measured; most 0: it is measured at once. */
+/* A layout that may be asked for, as it will be. */
 typedef struct ls_plan_ask {
   ls_layout layout;
-  double most;
+  double most; /* bytes; what needs more is not simulated. INFINITY: all is */
+  bool sized;  /* its size is asked for first, and where that is above `most` nothing else */
 } ls_plan_ask;
 
 /* With as many threads as there are cores, the caller's among them. In the arena, which must
@@ -30,10 +30,10 @@ ls_plan_ahead *ls_plan_ahead_start(ls_arena *arena, const ls_plan_problem *probl
 /* What is expected from now on, in this order; what was before, and nobody began, is not. */
 void ls_plan_ahead_expect(ls_plan_ahead *ahead, const ls_plan_ask *asks, int count);
 
-/* ls_plan_memory_of, and ls_plan_measure. */
+/* ls_plan_memory_of, and ls_plan_measure_within. */
 int64_t ls_plan_ahead_size(ls_plan_ahead *ahead, const ls_layout *layout);
 LS_CHECKED ls_status ls_plan_ahead_measure(ls_plan_ahead *ahead, const ls_layout *layout,
-                                           ls_plan_row *row);
+                                           double most, ls_plan_row *row);
 
 /* Waits for what is under way. */
 void ls_plan_ahead_stop(ls_plan_ahead *ahead);

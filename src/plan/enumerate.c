@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "pipeline/pipeline.h"
-#include "plan/plan.h"
+#include "plan/ahead.h"
 
 enum { MOST_MICRO_BATCH = 64, MOST_MICROBATCHES = 1024, MOST_CHUNKS = 8 };
 /* A sequence is cut into parts of no fewer tokens, unless a user says so. */
@@ -262,33 +262,68 @@ static void add_context(const ls_plan_problem *problem, ls_layout layout, int re
   }
 }
 
-static void enumerate(const ls_plan_problem *problem, ls_plan_candidates *to) {
+/* Layouts of so many stages. */
+static void enumerate(const ls_plan_problem *problem, int pp, ls_plan_candidates *to) {
   const ls_model_config *model = problem->training->model;
-  for (int pp = 1; pp <= problem->devices && pp <= model->layers; pp++) {
-    if (problem->devices % pp) continue;
-    const int rest = problem->devices / pp;
-    for (int tp = 1; tp <= rest && tp <= model->heads; tp++) {
-      if (rest % tp || model->heads % tp) continue;
-      ls_layout layout = problem->base;
-      layout.pp = pp;
-      layout.tp = tp;
-      if (pp == 1) layout.schedule = "1f1b", layout.chunks = 1;
-      for (int whole = 0; whole < (tp > 1 ? 2 : 1); whole++) {
-        layout.sequence_parallel = tp > 1 && !whole;
-        add_context(problem, layout, rest / tp, to);
-      }
+  const int rest = problem->devices / pp;
+  for (int tp = 1; tp <= rest && tp <= model->heads; tp++) {
+    if (rest % tp || model->heads % tp) continue;
+    ls_layout layout = problem->base;
+    layout.pp = pp;
+    layout.tp = tp;
+    if (pp == 1) layout.schedule = "1f1b", layout.chunks = 1;
+    for (int whole = 0; whole < (tp > 1 ? 2 : 1); whole++) {
+      layout.sequence_parallel = tp > 1 && !whole;
+      add_context(problem, layout, rest / tp, to);
     }
   }
 }
 
+/* By pp, each with its own part of one list. */
+typedef struct parts {
+  const ls_plan_problem *problem;
+  int *pp;
+  ls_plan_candidates *items;
+} parts;
+
+static void enumerate_turn(void *work, int at) {
+  const parts *of = work;
+  of->items[at].list.count = 0;
+  of->items[at].seen = 0;
+  enumerate(of->problem, of->pp[at], &of->items[at]);
+}
+
+static int list_stages(const ls_plan_problem *problem, int *pp) {
+  int count = 0;
+  for (int each = 1; each <= problem->devices && each <= problem->training->model->layers; each++)
+    if (problem->devices % each == 0) pp[count++] = each;
+  return count;
+}
+
 /* They are counted first: a list of so many that grows would need as much memory again. */
 void ls_plan_enumerate(const ls_plan_problem *problem, ls_plan_candidates *to) {
-  ls_plan_candidates counted = {.sizes = to->sizes};
-  enumerate(problem, &counted);
-  to->list.items = LS_NEW_ARRAY(to->arena, ls_plan_candidate, counted.list.count + 1);
-  to->list.count = 0;
-  to->list.capacity = counted.list.count + 1;
-  enumerate(problem, to);
+  ls_arena *scratch = ls_arena_create();
+  parts of = {problem, LS_NEW_ARRAY(scratch, int, problem->training->model->layers + 1), NULL};
+  const int count = list_stages(problem, of.pp);
+  of.items = LS_NEW_ARRAY(scratch, ls_plan_candidates, count + 1);
+  int all = 0;
+  for (int p = 0; p < count; p++) of.items[p].sizes = to->sizes;
+  ls_plan_share(count, enumerate_turn, &of);
+  for (int p = 0; p < count; p++) {
+    all += of.items[p].list.count;
+    to->seen += of.items[p].seen;
+  }
+  to->list.items = LS_NEW_ARRAY(to->arena, ls_plan_candidate, all + 1);
+  to->list.count = to->list.capacity = all;
+  for (int p = 0, first = 0; p < count; p++) {
+    const int own = of.items[p].list.count;
+    of.items[p].arena = to->arena; /* it has room: nothing is taken of it */
+    of.items[p].list.items = &to->list.items[first];
+    of.items[p].list.capacity = own;
+    first += own;
+  }
+  ls_plan_share(count, enumerate_turn, &of);
+  ls_arena_destroy(&scratch);
 }
 
 /* The smallest factor of a number above another: 12 after 2 is 3. 0: there is none. */

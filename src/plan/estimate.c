@@ -25,7 +25,7 @@ typedef struct class_cost {
 
 enum { CLASSES_AT_HAND = 1021 };
 
-typedef struct estimate {
+typedef struct ls_plan_estimates {
   ls_arena *arena;
   const ls_plan_problem *problem;
   LS_LIST(class_cost) classes;
@@ -92,9 +92,10 @@ static bool cost_layers(const estimate *of, const ls_layout *layout, int64_t mic
   ls_arena *arena = ls_arena_create();
   ls_compiled compiled;
   ls_simulation *made;
-  const bool can = ls_compile(arena, &training, layout, problem->facts, &compiled, NULL) == LS_OK &&
-                   ls_simulate(arena, compiled.stages[LS_COMPILED_STEP], problem->performance, NULL,
-                               &made, NULL) == LS_OK;
+  const bool can =
+      ls_compile_step(arena, &training, layout, problem->facts, &compiled, NULL) == LS_OK &&
+      ls_simulate(arena, compiled.stages[LS_COMPILED_STEP], problem->performance, NULL, &made,
+                  NULL) == LS_OK;
   if (can) {
     const double *by_kind = made->stage[0].by_kind;
     *seconds = made->seconds - by_kind[LS_ACTION_UPDATE] - by_kind[LS_ACTION_NORM] -
@@ -135,16 +136,15 @@ static int *hand_of(estimate *of, const ls_plan_candidate *candidate) {
   return &of->at_hand[hash * 0x9e3779b1u % CLASSES_AT_HAND];
 }
 
-/* The class of a candidate, costed or not. */
-static class_cost *find_class(estimate *of, const ls_plan_candidate *candidate) {
+/* The number of a candidate's class, which is costed later. */
+static int find_class(estimate *of, const ls_plan_candidate *candidate) {
   int *hand = hand_of(of, candidate);
   const ls_layout *layout = &candidate->layout;
-  if (*hand && is_of_class(&of->classes.items[*hand - 1], candidate))
-    return &of->classes.items[*hand - 1];
+  if (*hand && is_of_class(&of->classes.items[*hand - 1], candidate)) return *hand - 1;
   for (int c = of->classes.count - 1; c >= 0; c--) /* like ones come together */
     if (is_of_class(&of->classes.items[c], candidate)) {
       *hand = c + 1;
-      return &of->classes.items[c];
+      return c;
     }
   *hand = of->classes.count + 1;
   class_cost *made = LS_APPEND(of->arena, &of->classes);
@@ -163,8 +163,9 @@ static class_cost *find_class(estimate *of, const ls_plan_candidate *candidate) 
   alone->schedule = made->splits ? "zbh1" : "1f1b";
   alone->zero = 0;
   alone->offload = (ls_offload){0};
+  alone->prefetch = 0; /* gradients are reduced behind all passes, where no pass waits for them */
   ls_layout_set_data_ranks(alone, 1, alone->ep > 1 ? alone->ep / alone->cp : 1);
-  return made;
+  return of->classes.count - 1;
 }
 
 static void cost_class(const estimate *of, class_cost *made) {
@@ -183,12 +184,6 @@ static void cost_class(const estimate *of, class_cost *made) {
 static void cost_turn(void *work, int at) {
   const estimate *of = work;
   cost_class(of, &of->classes.items[at]);
-}
-
-static const class_cost *class_of(estimate *of, const ls_plan_candidate *candidate) {
-  class_cost *found = find_class(of, candidate);
-  if (!found->costed) cost_class(of, found);
-  return found;
 }
 
 static int replicas_of(const ls_layout *layout) {
@@ -236,6 +231,11 @@ static double over_shards(const ls_plan_problem *problem, const ls_layout *layou
          over(problem, ranks / ep, tp * ep, collective, of_experts, units);
 }
 
+/* Whether what is done to a unit is done once a step, not for each microbatch. */
+static bool is_once(const ls_layout *layout, ls_when when) {
+  return when == LS_WHEN_STEP || (when == LS_WHEN_AUTO && layout->pp > 1);
+}
+
 /* Seconds of a step that data parallelism adds: what passes do not hide. */
 static double data_seconds(const ls_plan_problem *problem, const ls_layout *layout,
                            const ls_plan_sizes *of, double units, double microbatch_s) {
@@ -255,12 +255,16 @@ static double data_seconds(const ls_plan_problem *problem, const ls_layout *layo
   const double hidden = problem->performance->waits ? 0 : 0.8 * microbatch_s;
   /* What the first unit needs and the last one leaves is never hidden. */
   const double ends = (gather + reduce + across) / units;
-  if (layout->zero < 3) {
-    const double often = layout->zero == 2 ? layout->microbatches : 1;
-    return often * fmax(reduce + across - 0.6 * hidden, ends) + gather;
+  const bool gathers = stored && !is_once(layout, layout->gather);
+  const bool reduces = layout->zero >= 2 && !is_once(layout, layout->reduce);
+  if (stored && (gathers || reduces)) {
+    const double each = (gathers ? 2 * gather : 0) + (reduces ? reduce : 0);
+    return layout->microbatches * fmax(each - hidden, ends) + across + (gathers ? 0 : gather) +
+           (reduces ? 0 : reduce);
   }
-  const double each = 2 * gather + reduce;
-  return layout->microbatches * fmax(each - hidden, ends) + across;
+  const double often = reduces ? layout->microbatches : 1;
+  const double last = often * fmax(reduce + across - 0.6 * hidden, ends);
+  return last + (stored ? fmax(gather - 0.6 * hidden, gather / units) : gather);
 }
 
 /* Seconds that a microbatch is on its way from a chunk to the next. */
@@ -304,11 +308,6 @@ static double overhead_of(const ls_plan_problem *problem, const ls_layout *layou
   return (double)ls_device_overhead(problem->facts, problem->devices > 1 ? groups : 0);
 }
 
-/* Whether what is done to a unit is done once a step, not for each microbatch. */
-static bool is_once(const ls_layout *layout, ls_when when) {
-  return when == LS_WHEN_STEP || (when == LS_WHEN_AUTO && layout->pp > 1);
-}
-
 static double state_memory(const ls_layout *layout, double layers, const estimate *of) {
   const state_bytes state = state_of(layout);
   const double shards = layout->zero ? ls_layout_state_ranks(layout) : 1;
@@ -336,10 +335,10 @@ static double fullest_stage(double layers, double rest, int pp, int chunks) {
   }
 }
 
-static void estimate_one(estimate *of, ls_plan_candidate *candidate) {
+static void estimate_one(const estimate *of, const class_cost *class,
+                         ls_plan_candidate *candidate) {
   const ls_plan_problem *problem = of->problem;
   const ls_layout *layout = &candidate->layout;
-  const class_cost *class = class_of(of, candidate);
   if (class->cannot) {
     candidate->seconds = INFINITY;
     return;
@@ -370,60 +369,126 @@ static void estimate_one(estimate *of, ls_plan_candidate *candidate) {
                 class->rest_bytes + class->beside + overhead_of(problem, layout));
 }
 
-/* Seconds of a layer of the same layout with sequence parallelism. */
-static double layer_beside(estimate *of, const ls_plan_candidate *candidate) {
+/* The same layout with sequence parallelism. */
+static ls_plan_candidate beside_of(const ls_plan_candidate *candidate) {
   ls_plan_candidate other = *candidate;
   other.layout.sequence_parallel = true;
-  const class_cost *class = class_of(of, &other);
-  return class->cannot ? INFINITY : class->layer_s;
+  return other;
 }
 
-/* Whether another candidate is as good in all that counts: activations whole on each rank of tp
- * take more memory, so they must be faster; what waits on the host takes longer, so there must be
- * need of memory. */
-static bool is_bettered(estimate *of, const ls_plan_candidate *candidate, int64_t bytes_at_home) {
+/* Whether it is held beside that: activations whole on each rank of tp take more memory, so they
+ * must be faster. */
+static bool is_compared(const ls_plan_problem *problem, const ls_plan_candidate *candidate) {
+  return !problem->all && candidate->layout.tp > 1 && !candidate->layout.sequence_parallel &&
+         !problem->held.sequence_parallel;
+}
+
+/* Classes of a candidate, by number. */
+typedef struct classes_of {
+  int own, beside; /* beside -1: it is held beside none */
+} classes_of;
+
+/* Whether another candidate is as good in all that counts: what waits on the host takes longer, so
+ * there must be need of memory. */
+static bool is_bettered(const estimate *of, const ls_plan_candidate *candidate,
+                        const classes_of *classes, int64_t bytes_at_home) {
   const ls_plan_problem *problem = of->problem;
-  const ls_layout *layout = &candidate->layout;
+  const class_cost *all = of->classes.items;
   if (problem->all) return false;
-  if (layout->tp > 1 && !layout->sequence_parallel && !problem->held.sequence_parallel &&
-      class_of(of, candidate)->layer_s >= layer_beside(of, candidate))
+  if (classes->beside >= 0 && !all[classes->beside].cannot &&
+      all[classes->own].layer_s >= all[classes->beside].layer_s)
     return true;
-  return layout->offload.optimizer && !problem->held.offload &&
+  return candidate->layout.offload.optimizer && !problem->held.offload &&
          problem->objective != LS_PLAN_MEMORY &&
          (!problem->limit || (double)bytes_at_home < SURELY_FITS * (double)problem->limit);
 }
 
 /* Bytes of the same layout with everything on the device. */
-static int64_t bytes_at_home(estimate *of, const ls_plan_candidate *candidate) {
+static int64_t bytes_at_home(const estimate *of, const class_cost *class,
+                             const ls_plan_candidate *candidate) {
   ls_plan_candidate home = *candidate;
   home.layout.offload = (ls_offload){0};
-  estimate_one(of, &home);
+  estimate_one(of, class, &home);
   return home.bytes;
 }
 
-int ls_plan_estimate(ls_arena *arena, const ls_plan_problem *problem,
-                     ls_plan_candidates *candidates) {
-  estimate of = {.arena = arena, .problem = problem};
-  ls_plan_sizes two;
-  if (ls_plan_sizes_of(problem, 1, &of.rest, NULL) != LS_OK ||
-      ls_plan_sizes_of(problem, 2, &two, NULL) != LS_OK)
-    LS_ASSERT(!"a model that was built");
-  of.layer = (ls_plan_sizes){two.bytes - of.rest.bytes, two.trained - of.rest.trained,
-                             two.expert_bytes - of.rest.expert_bytes,
-                             two.experts_trained - of.rest.experts_trained};
-  of.rest =
-      (ls_plan_sizes){of.rest.bytes - of.layer.bytes, of.rest.trained - of.layer.trained, 0, 0};
-  for (int c = 0; c < candidates->list.count; c++)
-    (void)find_class(&of, &candidates->list.items[c]);
-  ls_plan_share(of.classes.count, cost_turn, &of);
-  int kept = 0;
-  for (int c = 0; c < candidates->list.count; c++) {
-    ls_plan_candidate *each = &candidates->list.items[c];
-    estimate_one(&of, each);
-    const int64_t home = each->layout.offload.optimizer ? bytes_at_home(&of, each) : each->bytes;
-    if (isinf(each->seconds) || is_bettered(&of, each, home)) continue;
-    candidates->list.items[kept++] = *each;
+/* So many candidates are estimated at a time. */
+enum { TAKEN_TOGETHER = 1024 };
+
+typedef struct estimating {
+  const estimate *of;
+  ls_plan_candidates *candidates;
+  const classes_of *classes; /* by candidate */
+  bool *keeps;               /* likewise */
+} estimating;
+
+static void estimate_turn(void *work, int at) {
+  const estimating *self = work;
+  const int count = self->candidates->list.count, first = at * TAKEN_TOGETHER;
+  for (int c = first; c < count && c < first + TAKEN_TOGETHER; c++) {
+    ls_plan_candidate *each = &self->candidates->list.items[c];
+    const class_cost *class = &self->of->classes.items[self->classes[c].own];
+    estimate_one(self->of, class, each);
+    const int64_t home =
+        each->layout.offload.optimizer ? bytes_at_home(self->of, class, each) : each->bytes;
+    self->keeps[c] = !isinf(each->seconds) && !is_bettered(self->of, each, &self->classes[c], home);
   }
+}
+
+static const classes_of *find_classes(estimate *of, const ls_plan_candidates *candidates) {
+  classes_of *made = LS_NEW_ARRAY(of->arena, classes_of, candidates->list.count + 1);
+  for (int c = 0; c < candidates->list.count; c++) {
+    const ls_plan_candidate *each = &candidates->list.items[c];
+    made[c] = (classes_of){find_class(of, each), -1};
+    if (!is_compared(of->problem, each)) continue;
+    const ls_plan_candidate other = beside_of(each);
+    made[c].beside = find_class(of, &other);
+  }
+  return made;
+}
+
+/* What parameters of a layer and of the rest come to. */
+static void find_sizes(estimate *of) {
+  ls_plan_sizes two;
+  if (ls_plan_sizes_of(of->problem, 1, &of->rest, NULL) != LS_OK ||
+      ls_plan_sizes_of(of->problem, 2, &two, NULL) != LS_OK)
+    LS_ASSERT(!"a model that was built");
+  of->layer = (ls_plan_sizes){two.bytes - of->rest.bytes, two.trained - of->rest.trained,
+                              two.expert_bytes - of->rest.expert_bytes,
+                              two.experts_trained - of->rest.experts_trained};
+  of->rest =
+      (ls_plan_sizes){of->rest.bytes - of->layer.bytes, of->rest.trained - of->layer.trained, 0, 0};
+}
+
+ls_plan_estimates *ls_plan_estimate(ls_arena *arena, const ls_plan_problem *problem,
+                                    ls_plan_candidates *candidates) {
+  estimate *of = LS_NEW(arena, estimate);
+  const int count = candidates->list.count;
+  *of = (estimate){.arena = arena, .problem = problem};
+  find_sizes(of);
+  estimating work = {of, candidates, find_classes(of, candidates),
+                     LS_NEW_ARRAY(arena, bool, count + 1)};
+  ls_plan_share(of->classes.count, cost_turn, of);
+  for (int c = 0; c < of->classes.count; c++) /* those that memory lacked for */
+    if (!of->classes.items[c].costed) cost_class(of, &of->classes.items[c]);
+  ls_plan_share((count + TAKEN_TOGETHER - 1) / TAKEN_TOGETHER, estimate_turn, &work);
+  int kept = 0;
+  for (int c = 0; c < count; c++)
+    if (work.keeps[c]) candidates->list.items[kept++] = candidates->list.items[c];
   candidates->list.count = kept;
-  return of.classes.count;
+  return of;
+}
+
+int ls_plan_classes(const ls_plan_estimates *estimates) {
+  return estimates->classes.count;
+}
+
+bool ls_plan_estimate_like(const ls_plan_estimates *estimates, ls_plan_candidate *candidate) {
+  for (int c = 0; c < estimates->classes.count; c++) {
+    const class_cost *class = &estimates->classes.items[c];
+    if (!is_of_class(class, candidate)) continue;
+    estimate_one(estimates, class, candidate);
+    return !class->cannot;
+  }
+  return false;
 }

@@ -13,7 +13,8 @@ enum {
   LEADERS_EXPECTED = 4,
   LEADERS_LOOKED = 2000, /* for these, of the order */
   CLIMBED_FROM = 3,
-  MOST_CLIMBED = 16,
+  MOST_CLIMBED = 32,
+  NEAR_AT_ONCE = 4,
   MOST_FITTED = 4
 };
 /* Of the best by their estimates: so many are ranked again by what was learnt. */
@@ -35,7 +36,17 @@ enum { MOST_SIZED = 256, SMALLEST = 16 };
 #define SIZE_SLACK 1.05
 /* What is below this part of a device by its class is compiled without being sized. */
 #define SMALL 0.5
-#define FAR_FROM_BEST 2.0
+#define FAR_FROM_BEST 1.3
+/* While so little was compiled, more pairs are looked at, and all cuts. */
+#define WORK_LITTLE 100000
+#define FAR_WHILE_LITTLE 2.0
+/* Microbatches times layers: what a step comes to that is short. */
+#define SHORT_STEP 6000
+/* So much may what is expected of a neighbour be above what it takes, and what it needs. */
+#define TIME_DOUBT 1.03
+#define BYTES_DOUBT 1.2
+/* What is better by so much is climbed from, before all that is next to the other is compiled. */
+#define GAIN 0.999
 
 static double score(const ls_plan_problem *problem, double seconds, int64_t bytes) {
   return problem->objective == LS_PLAN_MEMORY ? (double)bytes * (1 + 1e-9 * seconds) : seconds;
@@ -48,6 +59,7 @@ typedef struct search {
   ls_plan *plan;
   ls_plan_memory *memory;
   ls_plan_ahead *ahead;
+  const ls_plan_estimates *estimates;
   ls_plan_sizes sizes; /* of the whole model */
   int sized;           /* candidates, by memory.h */
   int64_t before;      /* instructions and actions of leaders */
@@ -61,38 +73,64 @@ static bool was_compiled(const ls_plan *plan, const ls_layout *layout) {
   return false;
 }
 
-/* Compiles a candidate whole; false: it had been, or the compiler refuses it. */
-static bool take(search *self, ls_plan_candidate *candidate) {
+static void append(ls_plan *plan, const ls_plan_row *row) {
+  if (row->fits)
+    *LS_APPEND(plan->arena, &plan->rows) = *row;
+  else
+    *LS_APPEND(plan->arena, &plan->too_large) = *row;
+}
+
+/* Compiles a candidate whole; false: it had been, the compiler refuses it, or it needs more bytes
+ * of a device than `most`. */
+static bool take_within(search *self, ls_plan_candidate *candidate, double most) {
   if (candidate->done) return false;
   candidate->done = true;
   if (was_compiled(self->plan, &candidate->layout)) return false;
-  self->plan->compiled++;
   ls_plan_row row;
-  if (ls_plan_ahead_measure(self->ahead, &candidate->layout, &row) != LS_OK) return false;
+  const ls_status status = ls_plan_ahead_measure(self->ahead, &candidate->layout, most, &row);
+  if (status == LS_OK && (double)row.bytes > most) return false;
+  self->plan->compiled++;
+  if (status != LS_OK) return false;
   self->plan->work += row.work;
   row.estimated_s = candidate->seconds;
   row.estimated_bytes = candidate->bytes;
-  if (row.fits)
-    *LS_APPEND(self->arena, &self->plan->rows) = row;
-  else
-    *LS_APPEND(self->arena, &self->plan->too_large) = row;
+  append(self->plan, &row);
   return true;
+}
+
+static bool take(search *self, ls_plan_candidate *candidate) {
+  return take_within(self, candidate, INFINITY);
 }
 
 /* Sizes a candidate by its stages; what the compiler refuses, it will refuse later. */
 static void size(search *self, ls_plan_candidate *candidate) {
   if (candidate->sized) return;
-  self->sized++;
   const int64_t bytes = ls_plan_ahead_size(self->ahead, &candidate->layout);
   if (bytes >= 0) candidate->bytes = bytes;
   candidate->sized = true;
 }
 
-/* Whether a candidate that may be too large for the devices is sized first: the first few are. */
-static bool is_sized_first(const search *self, const ls_plan_candidate *candidate) {
+/* Whether it is worth knowing first that a candidate is not too large: of the first few that may
+ * be. */
+static bool is_doubtful(const search *self, const ls_plan_candidate *candidate) {
   return self->problem->limit && !self->problem->all && !candidate->sized &&
          self->sized < MOST_SIZED &&
          (double)candidate->bytes > SMALL * (double)self->problem->limit;
+}
+
+/* Whether compiling it whole tells its size as soon as its stages with few layers would. */
+static bool is_short(const search *self, const ls_plan_candidate *candidate) {
+  return (int64_t)candidate->layout.microbatches * self->problem->training->model->layers <=
+         SHORT_STEP;
+}
+
+/* What take_fitting, or take, will ask of a candidate. */
+static ls_plan_ask ask_of(const search *self, const ls_plan_candidate *candidate, bool fitting) {
+  ls_plan_ask ask = {candidate->layout, INFINITY, false};
+  if (!fitting || !is_doubtful(self, candidate)) return ask;
+  ask.most = SIZE_SLACK * (double)self->problem->limit;
+  ask.sized = !is_short(self, candidate);
+  return ask;
 }
 
 /* Compiles a candidate unless it is too large for the devices. */
@@ -100,17 +138,14 @@ static bool take_fitting(search *self, ls_plan_candidate *candidate) {
   const int64_t limit = self->problem->limit;
   if (candidate->done) return false;
   if (!limit || self->problem->all) return take(self, candidate);
-  if (is_sized_first(self, candidate)) size(self, candidate);
+  const ls_plan_ask ask = ask_of(self, candidate, true);
+  self->sized += isfinite(ask.most);
+  if (isfinite(ask.most) && !ask.sized) return take_within(self, candidate, ask.most);
+  if (ask.sized) size(self, candidate);
   if (!candidate->sized || (double)candidate->bytes <= SIZE_SLACK * (double)limit)
     return take(self, candidate);
   candidate->done = true;
   return false;
-}
-
-/* What take_fitting, or take, will ask of a candidate. */
-static ls_plan_ask ask_of(const search *self, const ls_plan_candidate *candidate, bool fitting) {
-  const bool sized = fitting && is_sized_first(self, candidate);
-  return (ls_plan_ask){candidate->layout, sized ? SIZE_SLACK * (double)self->problem->limit : 0};
 }
 
 /* These will be taken, unless they were. */
@@ -293,12 +328,19 @@ static void expect_leaders(search *self, const ls_plan_candidates *candidates, c
   ls_plan_ahead_expect(self->ahead, asks, count);
 }
 
+/* Those of a greater score lead nothing. */
+static double last_leader(const search *self, const ls_plan_candidates *led, leads of) {
+  const bool little = self->plan->work < WORK_LITTLE;
+  if (of == LEADS_PP || (of == LEADS_CUTS && little)) return INFINITY;
+  return (little ? FAR_WHILE_LITTLE : FAR_FROM_BEST) * best_led(self, led);
+}
+
 /* The first that fit, so many of them, of each pp, of each cut or of each pair of both: what an
- * estimate is wrong about, it is wrong about alike for these. Pairs far behind the best that fits
- * are left to neighbours. */
+ * estimate is wrong about, it is wrong about alike for these. Cuts and pairs far behind the best
+ * that fits are left to neighbours. */
 static int compile_leaders(search *self, ls_plan_candidates *candidates, const ranked *order,
                            ls_plan_candidates *led, leads of, double slack, int most) {
-  const double last = of == LEADS_BOTH ? FAR_FROM_BEST * best_led(self, led) : INFINITY;
+  const double last = last_leader(self, led, of);
   const double limit = self->problem->limit ? slack * (double)self->problem->limit : INFINITY;
   int taken = 0;
   for (int c = 0; c < order->count && taken < most && order->items[c].score <= last; c++) {
@@ -328,6 +370,7 @@ static void compile_smallest(search *self, ls_plan_candidates *candidates) {
   for (; sized < order.count && sized < MOST_SIZED; sized++) {
     ls_plan_candidate *each = &candidates->list.items[order.items[sized].place];
     if ((double)each->bytes > ESTIMATE_SLACK * (double)least) break;
+    self->sized += !each->sized;
     size(self, each);
     order.items[sized].bytes = each->bytes;
     if (each->bytes < least) least = each->bytes;
@@ -380,10 +423,14 @@ static void sort_rows(const ls_plan_problem *problem, ls_plan_row *rows, int cou
   ls_arena_destroy(&scratch);
 }
 
-static void sort_plan(const search *self) {
-  ls_plan *plan = self->plan;
-  sort_rows(self->problem, plan->rows.items, plan->rows.count, false);
-  sort_rows(self->problem, plan->too_large.items, plan->too_large.count, true);
+static void sort_plan(const ls_plan_problem *problem, ls_plan *plan) {
+  sort_rows(problem, plan->rows.items, plan->rows.count, false);
+  sort_rows(problem, plan->too_large.items, plan->too_large.count, true);
+}
+
+void ls_plan_add(const ls_plan_problem *problem, ls_plan *plan, const ls_plan_row *row) {
+  append(plan, row);
+  sort_plan(problem, plan);
 }
 
 /* Whether a row before this one has its pp, tp, cp and ep. */
@@ -406,22 +453,104 @@ static int next_to_climb(const ls_plan *plan, const ls_plan_candidates *expanded
   return -1;
 }
 
-/* Compiles what is next to these, until that leaves them the best. */
+static double least_bytes(const ls_plan *plan) {
+  double least = INFINITY;
+  for (int r = 0; r < plan->rows.count; r++) least = fmin(least, (double)plan->rows.items[r].bytes);
+  return least;
+}
+
+/* Fills a neighbour's seconds by what its class has more or less than that of the row it is next
+ * to, and says whether it may need less memory than all others; or fit and, if it made nothing
+ * again, be the best. */
+static bool is_promising(const search *self, const ls_plan_row *row, ls_plan_candidate *near) {
+  const ls_plan *plan = self->plan;
+  const bool of_memory = self->problem->objective == LS_PLAN_MEMORY;
+  ls_plan_candidate of = {.layout = row->layout, .micro_batch = row->micro_batch}, kept = *near;
+  kept.layout.recompute = (ls_op_set){0};
+  const bool known = ls_plan_estimate_like(self->estimates, &of) &&
+                     ls_plan_estimate_like(self->estimates, near) &&
+                     ls_plan_estimate_like(self->estimates, &kept);
+  if (!known) {
+    near->seconds = INFINITY;
+    return false;
+  }
+  near->seconds *= row->seconds / of.seconds;
+  const double bytes = (double)near->bytes * (double)row->bytes / (double)of.bytes;
+  if (bytes < (of_memory ? BYTES_DOUBT : 1) * least_bytes(plan)) return true;
+  const double least = kept.seconds * row->seconds / of.seconds;
+  return !of_memory && least < TIME_DOUBT * plan->rows.items[0].seconds &&
+         (!self->problem->limit || bytes < BYTES_DOUBT * (double)self->problem->limit);
+}
+
+/* The neighbours of a row that are worth compiling, or all, the most promising first. */
+static ls_plan_candidates *list_near(const search *self, const ls_plan_row *from, bool all) {
+  ls_plan_candidates near = {.arena = self->scratch},
+                     *made = LS_NEW(self->scratch, ls_plan_candidates);
+  made->arena = self->scratch;
+  ls_plan_neighbours(self->problem, from, &near);
+  scored *order = LS_NEW_ARRAY(self->scratch, scored, near.list.count + 1);
+  int count = 0;
+  for (int c = 0; c < near.list.count; c++) {
+    ls_plan_candidate *each = &near.list.items[c];
+    const bool promising = is_promising(self, from, each);
+    if (was_compiled(self->plan, &each->layout) || !(promising || all)) continue;
+    order[count++] = (scored){each->seconds, 0, c};
+  }
+  qsort(order, (size_t)count, sizeof *order, by_score);
+  for (int c = 0; c < count; c++)
+    *LS_APPEND(self->scratch, &made->list) = near.list.items[order[c].place];
+  return made;
+}
+
+/* Whether a row from this place on is so much better than another that it is climbed from instead:
+ * of the same pp and cut, or the best of all. */
+static bool is_left(const search *self, int first, const ls_plan_row *from) {
+  const ls_plan *plan = self->plan;
+  const double best = score(self->problem, plan->rows.items[0].seconds, plan->rows.items[0].bytes);
+  const double own = score(self->problem, from->seconds, from->bytes);
+  for (int r = first; r < plan->rows.count; r++) {
+    const ls_plan_row *row = &plan->rows.items[r];
+    const double now = score(self->problem, row->seconds, row->bytes);
+    if (now < GAIN * own && (now < best || led_alike(&row->layout, &from->layout, LEADS_BOTH)))
+      return true;
+  }
+  return false;
+}
+
+/* Compiles what is next to a row, a few at a time, until one of them is better; false: none is. */
+static bool compile_near(search *self, const ls_plan_row *from, bool all) {
+  ls_plan_candidates *near = list_near(self, from, all);
+  const int first = self->plan->rows.count;
+  bool left = false;
+  for (int c = 0; c < near->list.count && !left && !is_long(self, WORK_MOST);) {
+    ls_plan_candidates next = {.arena = self->scratch};
+    next.list.items = &near->list.items[c];
+    next.list.count = near->list.count - c;
+    if (next.list.count > NEAR_AT_ONCE + EXPECTED_BEHIND)
+      next.list.count = NEAR_AT_ONCE + EXPECTED_BEHIND;
+    expect_all(self, &next);
+    for (int n = 0; n < NEAR_AT_ONCE && c < near->list.count; n++, c++)
+      take(self, &near->list.items[c]);
+    left = is_left(self, first, from);
+  }
+  sort_plan(self->problem, self->plan);
+  return left;
+}
+
+/* Goes from the best few to what is next to them, until that leaves them the best: of the first of
+ * them all is compiled in the end, since estimates may be wrong, and people ask what one choice
+ * costs. */
 static void climb(search *self) {
   const ls_plan *plan = self->plan;
-  ls_plan_candidates expanded = {.arena = self->scratch};
-  for (int round = 0; round < MOST_CLIMBED; round++) {
-    const int next = next_to_climb(plan, &expanded);
-    if (next < 0) return;
-    const ls_plan_row from = plan->rows.items[next];
-    LS_APPEND(self->scratch, &expanded.list)->layout = from.layout;
-    ls_plan_candidates near = {.arena = self->scratch};
-    ls_plan_neighbours(self->problem, &from, &near);
-    expect_all(self, &near);
-    for (int c = 0; c < near.list.count && !is_long(self, WORK_MOST); c++)
-      take(self, &near.list.items[c]);
-    sort_plan(self);
-    if (is_long(self, WORK_MOST)) return;
+  ls_plan_candidates expanded = {.arena = self->scratch}, whole = {.arena = self->scratch};
+  for (int round = 0; plan->rows.count && !is_long(self, WORK_MOST);) {
+    const int next = round < MOST_CLIMBED ? next_to_climb(plan, &expanded) : -1;
+    const ls_plan_row from = plan->rows.items[next < 0 ? 0 : next];
+    ls_plan_candidates *done = next < 0 ? &whole : &expanded;
+    if (next < 0 && is_among(&whole, &from.layout)) return;
+    LS_APPEND(self->scratch, &done->list)->layout = from.layout;
+    if (compile_near(self, &from, next < 0)) done->list.count--;
+    round += next >= 0;
   }
 }
 
@@ -462,7 +591,7 @@ static void fit_recompute(search *self) {
     if ((bytes < 0 || bytes > problem->limit) &&
         ls_plan_fit_recompute(self->arena, problem, &kept.layout, NULL) != LS_OK)
       continue;
-    if (take(self, &kept)) sort_plan(self);
+    if (take(self, &kept)) sort_plan(self->problem, self->plan);
   }
 }
 
@@ -503,7 +632,8 @@ static ls_plan_candidates *list(search *self, bool any) {
   ls_plan_enumerate(self->problem, made);
   self->plan->candidates = made->seen;
   self->plan->estimated = made->list.count;
-  self->plan->classes = ls_plan_estimate(self->scratch, self->problem, made);
+  self->estimates = ls_plan_estimate(self->scratch, self->problem, made);
+  self->plan->classes = ls_plan_classes(self->estimates);
   return made;
 }
 
@@ -513,7 +643,7 @@ static ls_status look(void *context, ls_error *error) {
   if (!candidates->seen) return refuse(self->scratch, self->problem, error);
   compile_best(self, candidates);
   if (!self->plan->rows.count) compile_smallest(self, list(self, !self->problem->only_fitting));
-  sort_plan(self);
+  sort_plan(self->problem, self->plan);
   if (!self->problem->all) climb(self);
   fit_recompute(self);
   return LS_OK;
@@ -522,6 +652,7 @@ static ls_status look(void *context, ls_error *error) {
 ls_status ls_plan_make(ls_arena *arena, const ls_plan_problem *problem, ls_plan **plan,
                        ls_error *error) {
   *plan = LS_NEW(arena, ls_plan);
+  (*plan)->arena = arena;
   search self = {.arena = arena, .problem = problem, .plan = *plan};
   self.scratch = ls_arena_create();
   ls_status status = ls_plan_memory_make(self.scratch, problem, &self.memory, error);

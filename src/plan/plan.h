@@ -76,17 +76,20 @@ typedef struct ls_plan_row {
   double seconds; /* of a step */
   double flops;   /* of it, of all devices */
   double terms[LS_PLAN_TERM_COUNT];
+  /* Until it is proved, what its step needs; evaluation seldom needs more. */
   int64_t bytes; /* of a device of the stage that needs most */
   int stage;
   int64_t host_bytes; /* of a host, for a device of the stage that needs most there */
   bool fits;
   bool proved;        /* check says that its programs are this model's */
+  bool moved;         /* its proof found other bytes: it is not yet where these belong */
   double estimated_s; /* before it was compiled; 0: it was not estimated */
   int64_t estimated_bytes;
   int64_t work; /* instructions and actions that were compiled for it */
 } ls_plan_row;
 
 typedef struct ls_plan {
+  ls_arena *arena;                /* its own */
   LS_LIST(ls_plan_row) rows;      /* that fit, best first */
   LS_LIST(ls_plan_row) too_large; /* that do not, the smallest first */
   int64_t candidates;             /* that the numbers allow */
@@ -102,24 +105,34 @@ typedef struct ls_plan {
 LS_CHECKED ls_status ls_plan_make(ls_arena *arena, const ls_plan_problem *problem, ls_plan **plan,
                                   ls_error *error);
 
-/* The same layout compiled and simulated. `faster` may be NULL: options of the simulation.
- * LS_INPUT: the compiler refuses it. Layout texts are borrowed. */
+/* The same layout compiled, its step alone, and simulated. `faster` may be NULL: options of the
+ * simulation. LS_INPUT: the compiler refuses it. Layout texts are borrowed. */
 LS_CHECKED ls_status ls_plan_measure(const ls_plan_problem *problem, const ls_layout *layout,
                                      const ls_sim_options *faster, ls_plan_row *row,
                                      ls_error *error);
 
-/* Proves a row's programs of step and evaluation, and that its state is saved and loaded right;
- * does nothing where that was done. LS_REFUTED: says what is wrong. */
+/* The same, but what needs more bytes of a device than `most` is not simulated: it takes 0 seconds.
+ */
+LS_CHECKED ls_status ls_plan_measure_within(const ls_plan_problem *problem, const ls_layout *layout,
+                                            double most, ls_plan_row *row, ls_error *error);
+
+/* Proves a row's programs of step and evaluation, and that its state is saved and loaded right; its
+ * bytes are of both from then on. Does nothing where that was done. LS_REFUTED: says what is
+ * wrong. */
 LS_CHECKED ls_status ls_plan_prove(const ls_plan_problem *problem, ls_plan_row *row,
                                    ls_error *error);
 
 /* The same of many rows on all cores, whatever comes of it: each is `proved` or not. */
 void ls_plan_prove_ahead(const ls_plan_problem *problem, ls_plan_row **rows, int count);
 
-/* The same of a row of the plan. false: it is refuted, and left out of the plan. */
+/* The same of a row of the plan. false: rows have changed, since it is refuted and left out of the
+ * plan, or it needs more than was known and stands elsewhere. */
 bool ls_plan_keep_proved(const ls_plan_problem *problem, ls_plan *plan, ls_plan_row *row);
 
-/* The same of the first `count` rows that fit: another row takes the place of one that is refuted.
+/* Puts a copy of a row where it belongs, among those that fit or the others. */
+void ls_plan_add(const ls_plan_problem *problem, ls_plan *plan, const ls_plan_row *row);
+
+/* Proves the first `count` rows that fit: another row takes the place of one that is refuted.
  */
 void ls_plan_prove_rows(const ls_plan_problem *problem, ls_plan *plan, int count);
 
@@ -166,11 +179,20 @@ LS_CHECKED ls_status ls_plan_sizes_of(const ls_plan_problem *problem, int64_t la
  * batch. What else a layout must be, the compiler says. The list is made anew. */
 void ls_plan_enumerate(const ls_plan_problem *problem, ls_plan_candidates *candidates);
 
-/* Fills seconds and bytes of every candidate; returns the number of classes that were costed.
+/* Classes that were costed. */
+typedef struct ls_plan_estimates ls_plan_estimates;
+
+/* Fills seconds and bytes of every candidate, by their classes, which are costed. In the arena.
  * Leaves out candidates whose class cannot be compiled, and those that another one betters whatever
  * else is true, unless all are asked for. */
-int ls_plan_estimate(ls_arena *arena, const ls_plan_problem *problem,
-                     ls_plan_candidates *candidates);
+ls_plan_estimates *ls_plan_estimate(ls_arena *arena, const ls_plan_problem *problem,
+                                    ls_plan_candidates *candidates);
+
+/* How many there are. */
+int ls_plan_classes(const ls_plan_estimates *estimates);
+
+/* Fills seconds and bytes of a candidate of one of these classes. false: it is of none. */
+bool ls_plan_estimate_like(const ls_plan_estimates *estimates, ls_plan_candidate *candidate);
 
 /* Layouts that differ from this one in one choice: a prime factor of one axis on another, or of the
  * micro-batch; zero, schedule, recomputation, what waits on the host; sequence parallelism; when

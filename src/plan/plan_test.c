@@ -78,6 +78,69 @@ static void what_is_refuted_is_no_row(void **state) {
   ls_arena_destroy(&arena);
 }
 
+/* A row whose proof finds other bytes than its step alone needs goes where these belong, and stays
+ * proved. */
+static void what_needs_more_stands_elsewhere(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_plan_task posed;
+  pose(arena, "llama-3m", 8, "4xA100-SXM-80:4", &posed);
+  ls_plan *found = plan(arena, &posed.problem);
+  const int all = found->rows.count;
+  assert_true(all > 3);
+  const int64_t needed = found->rows.items[0].bytes;
+  ls_plan_row *first = &found->rows.items[0];
+  const ls_layout layout = first->layout;
+  first->bytes--;
+  assert_false(ls_plan_keep_proved(&posed.problem, found, first));
+  assert_int_equal(found->rows.count, all);
+  for (int r = 0; r < all; r++)
+    if (ls_plan_same(&found->rows.items[r].layout, &layout))
+      assert_true(found->rows.items[r].proved && found->rows.items[r].bytes == needed);
+  int other = 0;
+  while (found->rows.items[other].proved) other++;
+  first = &found->rows.items[other];
+  const ls_layout large = first->layout;
+  posed.problem.limit = first->bytes - 1;
+  first->bytes -= 2;
+  assert_false(ls_plan_keep_proved(&posed.problem, found, first));
+  assert_int_equal(found->rows.count, all - 1);
+  bool moved = false;
+  for (int r = 0; r < found->too_large.count; r++)
+    moved |= ls_plan_same(&found->too_large.items[r].layout, &large);
+  assert_true(moved && found->refuted == 0);
+  ls_arena_destroy(&arena);
+}
+
+/* Of stages that go through many microbatches, gradients are reduced and weights gathered once:
+ * estimates count that once too, and no wait of tensor parallelism behind it. */
+static void estimates_count_once_what_is_once(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  ls_plan_task posed;
+  pose_long(arena, "llama3-8b", 64, 8192, "64xH100-SXM", &posed);
+  ls_layout *base = &posed.problem.base;
+  ls_plan_held *held = &posed.problem.held;
+  held->axis[LS_LAYOUT_PP] = held->axis[LS_LAYOUT_TP] = held->axis[LS_LAYOUT_CP] = true;
+  base->pp = base->tp = 2;
+  base->cp = 4;
+  held->schedule = held->recompute = held->offload = true;
+  base->schedule = "1f1b";
+  held->micro_batch = 1;
+  ls_plan_candidates all = {.arena = arena};
+  ls_plan_enumerate(&posed.problem, &all);
+  ls_plan_estimate(arena, &posed.problem, &all);
+  assert_true(all.list.count > 3);
+  for (int c = 0; c < all.list.count; c++) {
+    const ls_plan_candidate *each = &all.list.items[c];
+    ls_plan_row row;
+    assert_int_equal(ls_plan_measure(&posed.problem, &each->layout, NULL, &row, NULL), LS_OK);
+    print_message("%s: %.3f\n", ls_plan_print(arena, &row), each->seconds / row.seconds);
+    assert_true(each->seconds < 1.1 * row.seconds && each->seconds > 0.9 * row.seconds);
+  }
+  ls_arena_destroy(&arena);
+}
+
 /* Counts that are no powers of two, sequence parallelism and offload are in the space, and what
  * lies next to a layout of 12 devices has thirds moved too. */
 static void the_space_has_all_choices(void **state) {
@@ -296,8 +359,8 @@ static void a_search_takes_so_much(void **state) {
   static const struct {
     const char *model, *on;
     int64_t batch, candidates, estimated, compiled, work;
-  } searches[] = {{"llama-3m", "16xRTX4090:8", 32, 12858, 12858, 857, 444406},
-                  {"llama3-8b", "8xRTX4090:8", 8, 6678, 6018, 189, 597146}};
+  } searches[] = {{"llama-3m", "16xRTX4090:8", 32, 12858, 12858, 779, 416457},
+                  {"llama3-8b", "8xRTX4090:8", 8, 6678, 6018, 139, 473775}};
   for (size_t s = 0; s < sizeof searches / sizeof *searches; s++) {
     ls_arena *arena = ls_arena_create();
     ls_plan_task posed;
@@ -307,12 +370,13 @@ static void a_search_takes_so_much(void **state) {
                   (long long)found->estimated, found->compiled, (long long)found->work);
     assert_int_equal(found->candidates, searches[s].candidates);
     assert_int_equal(found->estimated, searches[s].estimated);
-    /* Where a budget's last op falls is a matter of rounding, which debug builds do otherwise: 857
-     * are compiled in a release build, 858 in a debug one. */
-    assert_in_range(found->compiled, searches[s].compiled - searches[s].compiled / 100,
-                    searches[s].compiled + searches[s].compiled / 100);
-    assert_in_range(found->work, searches[s].work - searches[s].work / 1000,
-                    searches[s].work + searches[s].work / 1000);
+    /* Where a budget's last op falls, and which of two equal layouts is climbed from, is a matter
+     * of rounding, which debug builds do otherwise: 779 are compiled in a release build, 763 in a
+     * debug one. */
+    assert_in_range(found->compiled, searches[s].compiled - searches[s].compiled / 30,
+                    searches[s].compiled + searches[s].compiled / 30);
+    assert_in_range(found->work, searches[s].work - searches[s].work / 200,
+                    searches[s].work + searches[s].work / 200);
     ls_arena_destroy(&arena);
   }
 }
@@ -338,6 +402,8 @@ int main(void) {
       cmocka_unit_test(what_is_held_stays),
       cmocka_unit_test(what_does_not_fit_is_no_row),
       cmocka_unit_test(what_is_refuted_is_no_row),
+      cmocka_unit_test(what_needs_more_stands_elsewhere),
+      cmocka_unit_test(estimates_count_once_what_is_once),
       cmocka_unit_test(the_space_has_all_choices),
       cmocka_unit_test(the_smallest_is_known),
       cmocka_unit_test(leaders_are_among_what_fits),

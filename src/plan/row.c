@@ -1,4 +1,5 @@
 /* Rows: a layout compiled whole, simulated, held against a device's memory, and proved. */
+#include <math.h>
 #include <string.h>
 
 #include "check/check.h"
@@ -90,6 +91,7 @@ static void add_terms(const ls_simulation *made, const ls_mesh *mesh, double *te
 
 static void measure_memory(const ls_plan_problem *problem, const ls_compiled *compiled,
                            ls_plan_row *row) {
+  row->bytes = row->host_bytes = 0;
   for (int s = 0; s < compiled->layout.pp; s++) {
     const ls_program *programs[LS_COMPILED_PROGRAMS];
     for (int p = 0; p < compiled->count; p++) programs[p] = compiled->stages[p][s];
@@ -113,13 +115,15 @@ static ls_training training_of(const ls_plan_problem *problem) {
 }
 
 static ls_status measure(ls_arena *arena, const ls_plan_problem *problem, const ls_layout *layout,
-                         const ls_sim_options *faster, ls_plan_row *row, ls_error *error) {
+                         double most, const ls_sim_options *faster, ls_plan_row *row,
+                         ls_error *error) {
   ls_compiled compiled;
   const ls_training training = training_of(problem);
   *row = (ls_plan_row){.layout = *layout};
   row->micro_batch = training.batch / ls_layout_data_ranks(layout) / layout->microbatches;
-  LS_TRY(ls_compile(arena, &training, layout, problem->facts, &compiled, error));
+  LS_TRY(ls_compile_step(arena, &training, layout, problem->facts, &compiled, error));
   measure_memory(problem, &compiled, row);
+  if ((double)row->bytes > most) return LS_OK;
   ls_simulation *made;
   const ls_program *const *stages = compiled.stages[LS_COMPILED_STEP];
   LS_TRY(ls_simulate(arena, stages, problem->performance, faster, &made, error));
@@ -134,16 +138,33 @@ static ls_status measure(ls_arena *arena, const ls_plan_problem *problem, const 
 ls_status ls_plan_measure(const ls_plan_problem *problem, const ls_layout *layout,
                           const ls_sim_options *faster, ls_plan_row *row, ls_error *error) {
   ls_arena *arena = ls_arena_create();
-  const ls_status status = measure(arena, problem, layout, faster, row, error);
+  const ls_status status = measure(arena, problem, layout, INFINITY, faster, row, error);
   ls_arena_destroy(&arena);
   return status;
 }
 
-static ls_status prove(ls_arena *arena, const ls_plan_problem *problem, const ls_plan_row *row,
+ls_status ls_plan_measure_within(const ls_plan_problem *problem, const ls_layout *layout,
+                                 double most, ls_plan_row *row, ls_error *error) {
+  ls_arena *arena = ls_arena_create();
+  const ls_status status = measure(arena, problem, layout, most, NULL, row, error);
+  ls_arena_destroy(&arena);
+  return status;
+}
+
+/* What all programs need, of which a search knew the step alone. */
+static void measure_all(const ls_plan_problem *problem, const ls_compiled *compiled,
+                        ls_plan_row *row) {
+  const ls_plan_row of_step = *row;
+  measure_memory(problem, compiled, row);
+  row->moved = row->bytes != of_step.bytes || row->host_bytes != of_step.host_bytes;
+}
+
+static ls_status prove(ls_arena *arena, const ls_plan_problem *problem, ls_plan_row *row,
                        ls_error *error) {
   ls_compiled compiled;
   const ls_training training = training_of(problem);
   LS_TRY(ls_compile(arena, &training, &row->layout, problem->facts, &compiled, error));
+  measure_all(problem, &compiled, row);
   for (int p = 0; p < compiled.count; p++)
     LS_TRY(ls_check_on(problem->facts->queues, ls_compiled_graph(&compiled, p), &compiled.layout,
                        compiled.stages[p], NULL, error));
@@ -185,14 +206,23 @@ static int take_out(ls_plan_row *rows, int count, ls_plan_row *row) {
   return count - 1;
 }
 
-bool ls_plan_keep_proved(const ls_plan_problem *problem, ls_plan *plan, ls_plan_row *row) {
-  ls_error found = {0};
-  if (ls_plan_prove(problem, row, &found) == LS_OK) return true;
-  if (!plan->refuted++) plan->refutation = found;
-  if (row->fits)
+static void leave_out(ls_plan *plan, ls_plan_row *row) {
+  const ls_plan_row *rows = plan->rows.items;
+  if (row >= rows && row < rows + plan->rows.count)
     plan->rows.count = take_out(plan->rows.items, plan->rows.count, row);
   else
     plan->too_large.count = take_out(plan->too_large.items, plan->too_large.count, row);
+}
+
+bool ls_plan_keep_proved(const ls_plan_problem *problem, ls_plan *plan, ls_plan_row *row) {
+  ls_error found = {0};
+  const ls_status status = ls_plan_prove(problem, row, &found);
+  if (status == LS_OK && !row->moved) return true;
+  if (status != LS_OK && !plan->refuted++) plan->refutation = found;
+  ls_plan_row moved = *row;
+  moved.moved = false;
+  leave_out(plan, row);
+  if (status == LS_OK) ls_plan_add(problem, plan, &moved);
   return false;
 }
 
