@@ -1,7 +1,7 @@
 /* A small model that a larger one teaches: under every strategy the training equals that of one
  * device, in fp64, whatever the teacher's family, width, depth and heads; the programs are proved;
- * and the proof sees a teacher that is taken for another. So it is with logits from a file,
- * in a file (data/top_logits.h). That the loss is PyTorch's is held in distill_trace_test.c. */
+ * and the proof sees a teacher that is taken for another. So it is with logits
+ * from a file (data/top_logits.h). That the loss is PyTorch's is held in distill_trace_test.c. */
 #include <string.h>
 
 #include "check/check.h"
