@@ -7,7 +7,7 @@
 enum { LANES = LS_FEW_SUMS_UNIT };
 
 LS_INLINE __mmask16 first_of(int64_t count) {
-  return count >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << count) - 1);
+  return (__mmask16)(count >= LANES ? 0xffffu : (1u << count) - 1);
 }
 
 /* Up to 16 columns of a row and of the next side by side; behind the last row are zeros. */

@@ -33,7 +33,7 @@ void LS_VECTOR(ls_shallow_pack)(const ls_shallow *p) {
 /* Rows of 16 columns, of `pairs` pairs of terms. */
 LS_INLINE void strip(const ls_shallow *p, int64_t begin, int64_t end, int64_t column, int pairs) {
   const int64_t left = p->columns - column;
-  const __mmask16 some = left >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << left) - 1);
+  const __mmask16 some = (__mmask16)(left >= LANES ? 0xffffu : (1u << left) - 1);
   __m512i w[LS_SHALLOW / 2];
 #pragma GCC unroll 16
   for (int i = 0; i < pairs; i++)
