@@ -88,10 +88,17 @@ LS_INLINE float *row_at(const ls_view *view, int64_t row) {
 /* Scale times the cosine of a text that asks and an answer. */
 LS_INLINE float score_of(const ls_kernel_args *args, int64_t asking, int64_t answer) {
   const float *a = row_at(&args->in[0], asking), *b = row_at(&args->in[2], answer);
-  float sum = 0;
+  enum { SHORT = 128 }; /* exponentials magnify what a long sum in fp32 loses */
+  const int64_t columns = args->in[0].valid[1];
+  double score = 0;
+  for (int64_t at = 0; at < columns; at += SHORT) {
+    const int64_t end = least(at + SHORT, columns);
+    float sum = 0;
 #pragma omp simd reduction(+ : sum)
-  for (int64_t c = 0; c < args->in[0].valid[1]; c++) sum += a[c] * b[c];
-  return (float)args->attributes->scale * sum;
+    for (int64_t c = at; c < end; c++) sum += a[c] * b[c];
+    score += (double)sum;
+  }
+  return (float)(args->attributes->scale * score);
 }
 
 /* The answers of row n's group, its own among them. */
