@@ -4,27 +4,9 @@
 # cannot be is refused in one line; every kind of call of the driver that fails ends the run.
 # $1: the lockstep program.
 set -u
-. "$(dirname "$0")/support/small_run.sh"
-plain=$lockstep
-stand_in=$(dirname "$lockstep")/tests/stand_in
-[ -e "$stand_in/libcuda.so.1" ] || { echo "skipped: the stand-ins are not built"; exit 77; }
-nm -D "$stand_in/libcuda.so.1" | grep -q cuLaunchKernelEx ||
-  { echo "skipped: no C++ compiler, so no stand-in runs kernels"; exit 77; }
-unset CUDA_HOME VIRTUAL_ENV CUDA_VISIBLE_DEVICES
-
-# The lockstep command where GPUs are: $settings says which.
-settings=gpus=4
-cat >gpu <<END
-#!/bin/sh
-LD_LIBRARY_PATH="$stand_in" LS_STAND_IN="\$(cat "$work/settings")" exec "$plain" "\$@"
-END
-chmod +x gpu
-on_gpu() { # STATUS words...
-  printf '%s' "$settings" >settings
-  lockstep=$work/gpu
-  run "$@"
-  lockstep=$plain
-}
+tests=$(cd "$(dirname "$0")" && pwd)
+. "$tests/support/small_run.sh"
+. "$tests/support/stand_ins.sh"
 
 cat >llama.json <<'END'
 {"model_type": "llama", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 96,

@@ -6,13 +6,8 @@
 # A run ends where the CPU's run of the same file ends. $1: the lockstep program.
 set -u
 tests=$(cd "$(dirname "$0")" && pwd)
-. "$(dirname "$0")/support/small_run.sh"
-plain=$lockstep
-stand_in=$(dirname "$lockstep")/tests/stand_in
-[ -e "$stand_in/libcuda.so.1" ] || { echo "skipped: the stand-ins are not built"; exit 77; }
-nm -D "$stand_in/libcuda.so.1" | grep -q cuLaunchKernelEx ||
-  { echo "skipped: no C++ compiler, so no stand-in runs kernels"; exit 77; }
-unset CUDA_HOME VIRTUAL_ENV CUDA_VISIBLE_DEVICES
+. "$tests/support/small_run.sh"
+. "$tests/support/stand_ins.sh"
 
 cat >gpu <<END
 #!/bin/sh

@@ -5,13 +5,9 @@
 # is killed end all ranks within seconds, in a line that says which.
 # $1: the lockstep program.
 set -u
-. "$(dirname "$0")/support/small_run.sh"
-plain=$lockstep
-stand_in=$(dirname "$lockstep")/tests/stand_in
-[ -e "$stand_in/libcuda.so.1" ] || { echo "skipped: the stand-ins are not built"; exit 77; }
-nm -D "$stand_in/libcuda.so.1" | grep -q cuLaunchKernelEx ||
-  { echo "skipped: no C++ compiler, so no stand-in runs kernels"; exit 77; }
-unset CUDA_HOME VIRTUAL_ENV CUDA_VISIBLE_DEVICES
+tests=$(cd "$(dirname "$0")" && pwd)
+. "$tests/support/small_run.sh"
+. "$tests/support/stand_ins.sh"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # memory that MPI keeps to its end
