@@ -271,8 +271,8 @@ static void run_shape(ls_arena *arena, int shape, ls_optimizer_kind kind, const 
                where);
     alike++;
   }
-  assert_true(alike >=
-              LAYOUTS / (LS_TEST_THINNED ? 3 : 1) - 2); /* a tp of 2 or of 3 does not divide all */
+  const int of = ls_test_thinned() ? 3 : 1;
+  assert_true(alike >= LAYOUTS / of - 2); /* a tp of 2 or of 3 does not divide all */
 }
 
 static void every_layout_is_the_same_training(void **state) {
