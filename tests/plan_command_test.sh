@@ -53,10 +53,17 @@ matches "ep 4, dp .*zero-1"
 says "waiting for expert parallelism"
 grep -q "^  ep: 4$" mixture.yaml || fail "ranks that share out experts are not written"
 run 0 check mixture.yaml --on 32xH100-SXM -n 32
+run 0 plan mixtral-8x7b --on 16xH100-SXM data.seq_len=1024 train.batch=16 mesh.pp=4 mesh.tp=2 \
+  zero=1 mesh.ep=4 experts.tensor_parallel=false -o whole.yaml
+matches "tp 2, ep 4 over tp, dp 2 zero-1"
+grep -q "^  tensor_parallel: false$" whole.yaml || fail "that experts are whole is not written"
+run 0 check whole.yaml --on 16xH100-SXM -n 16
 run 2 plan mixtral-8x7b --on 8xH100-SXM mesh.ep=3
 says "no layout of 8 devices has mesh.ep=3"
 run 2 plan $model --on 4xA100-SXM-80 mesh.ep=2
 says "ep divides 0 experts"
+run 2 plan $model --on 4xA100-SXM-80 experts.tensor_parallel=false
+says "experts.tensor_parallel: expected a model with experts; leave it out"
 
 run 2 plan $model --on 4xA100-SXM-80 --fix mesh.tp=5
 says "mesh.tp=5 does not divide 4 devices"

@@ -285,8 +285,11 @@ static ls_status read_layout(const published_table *of, const published_row *row
   layout->microbatches = data ? (int)((double)made->batch / data / micro + 0.5) : 0;
   const char *recompute = published_cell(of, row, "recompute");
   const bool selective = made->selective = strcmp(recompute, "selective") == 0;
-  layout->sequence_parallel = layout->tp > 1 && (family->sequence_parallel == 1 ||
-                                                 (family->sequence_parallel == 2 && selective));
+  /* More ranks of experts than of data: those of tp have whole experts of their own. */
+  layout->whole_experts = layout->tp > 1 && layout->ep > data * layout->cp;
+  layout->sequence_parallel =
+      layout->tp > 1 && (layout->whole_experts || family->sequence_parallel == 1 ||
+                         (family->sequence_parallel == 2 && selective));
   const int layers = (int)(made->model.layers / (layout->pp > 0 ? layout->pp : 1));
   const bool even = layout->pp > 1 && made->model.layers % layout->pp == 0 &&
                     layout->microbatches % layout->pp == 0;

@@ -14,6 +14,8 @@ static json_t *row_json(const ls_plan_report *report, const ls_planned *of,
   for (int a = 0; a < LS_LAYOUT_AXES; a++)
     json_object_set_new(made, ls_layout_axis(a), json_integer(ls_layout_size(layout, a)));
   json_object_set_new(made, "ep", json_integer(layout->ep));
+  if (layout->ep > 1 && layout->tp > 1)
+    json_object_set_new(made, "experts_tensor_parallel", json_boolean(!layout->whole_experts));
   if (layout->cp > 1)
     json_object_set_new(made, "context", json_string(ls_context_name(layout->context)));
   if (layout->cp > 1 && layout->context == LS_CONTEXT_HYBRID)

@@ -126,6 +126,7 @@ static ls_plan_held held_of(const ls_run_file *run) {
       .reduce = is_held(run, "reduce"),
       .sequence_parallel = is_held(run, "sequence_parallel"),
       .ep = is_held(run, "mesh.ep"),
+      .whole_experts = is_held(run, "experts.tensor_parallel"),
       .context = is_held(run, "context"),
       .prefetch = is_held(run, "prefetch")};
   for (int a = 0; a < LS_LAYOUT_AXES; a++) {
@@ -152,10 +153,6 @@ static ls_status check_held(const ls_run_file *run, ls_error *error) {
         "%s: plan weighs it beside none, selective and full; leave it out, or give one of "
         "these",
         ls_run_file_where(run, "recompute"));
-  if (!run->experts.tensor_parallel)
-    return ls_fail(error, LS_INPUT,
-                   "%s: plan cuts experts over mesh.tp; leave it out, and simulate such layouts",
-                   ls_run_file_where(run, "experts.tensor_parallel"));
   return is_held(run, "schedule") ? ls_pipeline_kind_find(run->schedule, &kind, error) : LS_OK;
 }
 
@@ -236,6 +233,7 @@ static void take_base(const ls_run_file *run, const ls_session *session, ls_plan
   problem->facts = &session->device.facts;
   problem->base = session->layout;
   problem->base.sequence_parallel = run->sequence_parallel;
+  problem->base.whole_experts = !run->experts.tensor_parallel;
   for (int a = 0; a < LS_LAYOUT_AXES; a++)
     if (problem->held.axis[a])
       ls_layout_set_size(&problem->base, a, (int)ls_run_file_mesh_size(run, ls_layout_axis(a)));
@@ -263,6 +261,9 @@ ls_status ls_plan_pose(ls_arena *arena, const ls_plan_question *question, const 
                             problem->devices, facts, &session, error));
   made->session = session;
   made->training = ls_session_training(session);
+  if (!run->experts.tensor_parallel && !made->training.model->experts)
+    return ls_fail(error, LS_INPUT, "%s: expected a model with experts; leave it out",
+                   ls_run_file_where(run, "experts.tensor_parallel"));
   take_base(run, session, problem);
   if (made->cluster)
     problem->host_limit = (int64_t)(made->cluster->host_memory_bytes / made->cluster->per_host);
@@ -303,9 +304,11 @@ ls_run_file *ls_planned_run(ls_arena *arena, const ls_planned *of, const ls_plan
   made->prefetch = layout->prefetch;
   made->offload.optimizer = layout->offload.optimizer;
   made->offload.parameters = layout->offload.parameters;
-  if (layout->tp > 1) made->sequence_parallel = layout->sequence_parallel;
   made->offload.optimizer_fraction = layout->offload.optimizer_fraction;
-  if (layout->tp > 1) made->sequence_parallel = layout->sequence_parallel;
+  if (layout->tp > 1) {
+    made->sequence_parallel = layout->sequence_parallel;
+    made->experts.tensor_parallel = !layout->whole_experts;
+  }
   made->train.micro_batch = row->micro_batch;
   made->train.microbatches = 0;
   const char *again = ls_plan_recompute_name(layout);

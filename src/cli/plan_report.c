@@ -85,6 +85,8 @@ static const char *print_change(ls_arena *arena, const ls_plan_row *from, const 
     mesh = true;
   }
   if (a->ep != b->ep) SAY("ep %d", b->ep);
+  if (a->whole_experts != b->whole_experts)
+    SAY(b->whole_experts ? "whole experts" : "experts cut by tp");
   if (b->cp > 1 && (ls_layout_turns(a) != ls_layout_turns(b) ||
                     ls_layout_head_ranks(a) != ls_layout_head_ranks(b)))
     SAY(b->context == LS_CONTEXT_HYBRID ? "context %s of %d" : "context %s",
@@ -173,7 +175,7 @@ static const char *link_of(const ls_planned *of, const ls_plan_row *row, ls_plan
   int members = 0; /* consecutive ranks that a group of the term lies in: tp within dp within pp */
   if (term == LS_PLAN_TENSOR) members = layout->tp;
   if (term == LS_PLAN_CONTEXT) members = layout->tp * layout->cp;
-  if (term == LS_PLAN_EXPERTS) members = layout->tp * layout->ep;
+  if (term == LS_PLAN_EXPERTS) members = layout->tp * ls_layout_expert_cuts(layout);
   if (term == LS_PLAN_DATA) members = layout->tp * ls_layout_token_ranks(layout);
   if (term == LS_PLAN_TIERS) return cluster->host_link ? cluster->host_link->name : NULL;
   if (!members) return NULL;

@@ -51,6 +51,10 @@ int ls_layout_expert_ranks_inside(const ls_layout *layout) {
   return layout->cp * (layout->whole_experts ? layout->tp : 1);
 }
 
+int ls_layout_expert_cuts(const ls_layout *layout) {
+  return layout->whole_experts ? layout->ep / layout->tp : layout->ep;
+}
+
 int ls_layout_token_ranks(const ls_layout *layout) {
   return ls_layout_data_ranks(layout) * layout->cp;
 }

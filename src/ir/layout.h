@@ -161,6 +161,9 @@ int ls_layout_senders(const ls_layout *layout);
  * are whole. */
 int ls_layout_expert_ranks_inside(const ls_layout *layout);
 
+/* Parts in which ranks of one place in tp have the experts: ep, or with whole experts ep / tp. */
+int ls_layout_expert_cuts(const ls_layout *layout);
+
 /* Ranks that tokens are shared out over; and over which tokens that experts take are. */
 int ls_layout_token_ranks(const ls_layout *layout);
 int ls_layout_routing_ranks(const ls_layout *layout);

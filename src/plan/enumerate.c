@@ -51,7 +51,7 @@ bool ls_plan_same(const ls_layout *a, const ls_layout *b) {
          a->offload.parameters == b->offload.parameters && a->gather == b->gather &&
          a->reduce == b->reduce && a->prefetch == b->prefetch &&
          a->sequence_parallel == b->sequence_parallel && a->ep == b->ep &&
-         ls_layout_turns(a) == ls_layout_turns(b) &&
+         a->whole_experts == b->whole_experts && ls_layout_turns(a) == ls_layout_turns(b) &&
          ls_layout_head_ranks(a) == ls_layout_head_ranks(b);
 }
 
@@ -70,6 +70,8 @@ static bool holds(const ls_plan_problem *problem, const ls_layout *layout) {
   for (int x = 0; x < LS_LAYOUT_AXES; x++)
     if (held->axis[x] && ls_layout_size(layout, x) != ls_layout_size(base, x)) return false;
   return (!held->zero || layout->zero == base->zero) && (!held->ep || layout->ep == base->ep) &&
+         (!held->whole_experts || layout->tp == 1 ||
+          layout->whole_experts == base->whole_experts) &&
          (!held->schedule || strcmp(layout->schedule, base->schedule) == 0) &&
          (!held->chunks || base->chunks == 0 || layout->chunks == base->chunks) &&
          (!held->recompute || ls_op_set_equal(&layout->recompute, &base->recompute)) &&
@@ -92,12 +94,32 @@ static bool should_cut(const ls_plan_problem *problem, const ls_layout *layout) 
          (micro_batch == 1 || held->axis[LS_LAYOUT_DP_SHARD] || held->micro_batch);
 }
 
-/* All ranks of cp, and some that share data, have as many experts each (shard/strategy.c). */
+/* All ranks of cp, of tp where experts are whole, and some that share data, have as many experts
+ * each (shard/strategy.c). */
 static bool can_share_experts(const ls_plan_problem *problem, const ls_layout *layout) {
   const int64_t experts = problem->training->model->experts;
-  return layout->ep == 1 ||
-         (experts > 0 && experts % layout->ep == 0 && layout->ep % layout->cp == 0 &&
-          ls_layout_state_ranks(layout) % layout->ep == 0);
+  const int64_t sequence = problem->training->sequence;
+  const int inside = ls_layout_expert_ranks_inside(layout);
+  if (layout->whole_experts && (!layout->sequence_parallel || sequence % inside)) return false;
+  return (layout->ep == 1 && !layout->whole_experts) ||
+         (experts > 0 && layout->ep > 0 && experts % layout->ep == 0 && layout->ep % inside == 0 &&
+          ls_layout_shards(layout) % (layout->ep / inside) == 0);
+}
+
+/* Most ranks that may have experts of their own. */
+static int most_expert_ranks(const ls_plan_problem *problem, const ls_layout *layout) {
+  if (!problem->training->model->experts) return 1;
+  return ls_layout_shards(layout) * ls_layout_expert_ranks_inside(layout);
+}
+
+/* As many ranks with experts of their own as before or fewer, whole ones if that can be. */
+static void fit_experts(const ls_plan_problem *problem, ls_layout *layout) {
+  const int ep = layout->ep;
+  while (layout->ep > 0 && !can_share_experts(problem, layout)) layout->ep--;
+  if (layout->ep) return;
+  layout->whole_experts = false;
+  layout->ep = ep;
+  while (!can_share_experts(problem, layout)) layout->ep--;
 }
 
 static bool can_share_tokens(const ls_plan_problem *problem, const ls_layout *layout) {
@@ -129,7 +151,7 @@ static bool can_be(const ls_plan_problem *problem, const ls_layout *layout) {
 static double least_state(const ls_layout *layout, const ls_plan_sizes *sizes, ls_tier tier) {
   const double shards = layout->zero ? ls_layout_state_ranks(layout) : 1;
   const double ranks = layout->pp * layout->tp;
-  const double elsewhere = 1 - 1.0 / layout->ep;
+  const double elsewhere = 1 - 1.0 / ls_layout_expert_cuts(layout);
   double bytes = 0;
   if (layout->offload.parameters == tier)
     bytes =
@@ -232,9 +254,12 @@ static void add_microbatches(const ls_plan_problem *problem, ls_layout layout,
 }
 
 static void add_experts(const ls_plan_problem *problem, ls_layout layout, ls_plan_candidates *to) {
-  const int most = problem->training->model->experts ? ls_layout_state_ranks(&layout) : 1;
-  for (layout.ep = 1; layout.ep <= most; layout.ep++)
-    if (can_share_experts(problem, &layout)) add_microbatches(problem, layout, to);
+  for (int whole = 0; whole < (layout.sequence_parallel ? 2 : 1); whole++) {
+    layout.whole_experts = whole;
+    const int most = most_expert_ranks(problem, &layout);
+    for (layout.ep = 1; layout.ep <= most; layout.ep++)
+      if (can_share_experts(problem, &layout)) add_microbatches(problem, layout, to);
+  }
 }
 
 /* Data-parallel ranks cut into replicas of shard groups, with each way to shard. */
@@ -342,12 +367,13 @@ static void add_exchange(const ls_plan_problem *problem, const ls_layout *of, in
   ls_layout layout = *of;
   ls_layout_set_size(&layout, from, ls_layout_size(of, from) / factor);
   ls_layout_set_size(&layout, into, factor * ls_layout_size(of, into));
-  while (!can_share_experts(problem, &layout)) layout.ep--;
   const int64_t each = problem->training->batch / ls_layout_data_ranks(&layout);
   const int64_t micro = problem->training->batch / ls_layout_data_ranks(of) / of->microbatches;
   layout.microbatches = (int)(each / micro > 0 ? each / micro : 1);
   layout.sequence_parallel =
       layout.tp > 1 && (of->tp > 1 ? of->sequence_parallel : problem->base.sequence_parallel);
+  layout.whole_experts = of->whole_experts && layout.tp > 1;
+  fit_experts(problem, &layout);
   if (!can_shard(problem, &layout)) layout.zero = layout.zero ? 0 : 1;
   if (layout.pp == 1) layout.schedule = "1f1b", layout.chunks = 1;
   while (layout.pp > of->pp && layout.chunks % 2 == 0 &&
@@ -389,10 +415,13 @@ static void add_ways_to_shard(const ls_plan_problem *problem, const ls_layout *o
 /* More or fewer ranks with experts of their own; other ways to come by all keys of a sequence. */
 static void add_shares(const ls_plan_problem *problem, const ls_layout *of,
                        ls_plan_candidates *to) {
-  const int most = problem->training->model->experts ? ls_layout_state_ranks(of) : 1;
   ls_layout layout = *of;
-  for (layout.ep = 1; layout.ep <= most; layout.ep++)
-    if (layout.ep != of->ep) add(problem, &layout, to);
+  for (int whole = 0; whole < (of->sequence_parallel ? 2 : 1); whole++) {
+    layout.whole_experts = whole;
+    const int most = most_expert_ranks(problem, &layout);
+    for (layout.ep = 1; layout.ep <= most; layout.ep++)
+      if (!ls_plan_same(&layout, of)) add(problem, &layout, to);
+  }
   layout = *of;
   for (int kind = 0; kind < LS_CONTEXT_COUNT && of->cp > 1 && !problem->held.context; kind++) {
     layout.context = (ls_context)kind;

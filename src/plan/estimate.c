@@ -12,6 +12,7 @@
  * them. */
 typedef struct class_cost {
   int tp, cp, ep;
+  bool whole_experts;
   int turns, head_ranks; /* of cp: how keys come (ir/layout.h) */
   ls_op_set recompute;
   bool sequence_parallel, splits; /* splits: every pass back is in two halves */
@@ -116,7 +117,7 @@ static bool splits(const ls_layout *layout) {
 static bool is_of_class(const class_cost *class, const ls_plan_candidate *candidate) {
   const ls_layout *layout = &candidate->layout;
   return class->tp == layout->tp && class->cp == layout->cp && class->ep == layout->ep &&
-         class->turns == ls_layout_turns(layout) &&
+         class->whole_experts == layout->whole_experts && class->turns == ls_layout_turns(layout) &&
          class->head_ranks == ls_layout_head_ranks(layout) &&
          class->micro_batch == candidate->micro_batch &&
          class->sequence_parallel == layout->sequence_parallel && class->splits == splits(layout) &&
@@ -131,7 +132,7 @@ static int *hand_of(estimate *of, const ls_plan_candidate *candidate) {
   const unsigned numbers[] = {(unsigned)layout->tp,      (unsigned)layout->cp,
                               (unsigned)layout->ep,      (unsigned)candidate->micro_batch,
                               layout->sequence_parallel, again};
-  unsigned hash = splits(layout);
+  unsigned hash = 2u * splits(layout) + layout->whole_experts;
   for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++) hash = hash * 31 + numbers[n];
   return &of->at_hand[hash * 0x9e3779b1u % CLASSES_AT_HAND];
 }
@@ -151,6 +152,7 @@ static int find_class(estimate *of, const ls_plan_candidate *candidate) {
   *made = (class_cost){.tp = layout->tp,
                        .cp = layout->cp,
                        .ep = layout->ep,
+                       .whole_experts = layout->whole_experts,
                        .turns = ls_layout_turns(layout),
                        .head_ranks = ls_layout_head_ranks(layout),
                        .recompute = layout->recompute,
@@ -164,7 +166,8 @@ static int find_class(estimate *of, const ls_plan_candidate *candidate) {
   alone->zero = 0;
   alone->offload = (ls_offload){0};
   alone->prefetch = 0; /* gradients are reduced behind all passes, where no pass waits for them */
-  ls_layout_set_data_ranks(alone, 1, alone->ep > 1 ? alone->ep / alone->cp : 1);
+  ls_layout_set_data_ranks(alone, 1,
+                           alone->ep > 1 ? alone->ep / ls_layout_expert_ranks_inside(alone) : 1);
   return of->classes.count - 1;
 }
 
@@ -193,13 +196,13 @@ static int replicas_of(const ls_layout *layout) {
 /* Of some layers and of a part of the rest, what a rank of tp uses: of experts only its own. */
 static ls_plan_sizes used_of(const estimate *of, const ls_layout *layout, double layers,
                              double rest) {
-  const double tp = layout->tp, elsewhere = layers * (1 - 1.0 / layout->ep);
+  const double tp = layout->tp, cuts = ls_layout_expert_cuts(layout);
+  const double elsewhere = layers * (1 - 1 / cuts);
   const ls_plan_sizes *layer = &of->layer;
   return (ls_plan_sizes){
       (layer->bytes * layers + of->rest.bytes * rest - layer->expert_bytes * elsewhere) / tp,
       (layer->trained * layers + of->rest.trained * rest - layer->experts_trained * elsewhere) / tp,
-      layer->expert_bytes * layers / layout->ep / tp,
-      layer->experts_trained * layers / layout->ep / tp};
+      layer->expert_bytes * layers / cuts / tp, layer->experts_trained * layers / cuts / tp};
 }
 
 /* Of the same, what the ranks of a data axis have together. */
@@ -207,6 +210,7 @@ static ls_plan_sizes all_of(const estimate *of, const ls_layout *layout, double 
                             double rest) {
   ls_layout alone = *layout;
   alone.ep = 1;
+  alone.whole_experts = false;
   return used_of(of, &alone, layers, rest);
 }
 
@@ -225,10 +229,11 @@ static double over(const ls_plan_problem *problem, int ranks, int apart, ls_coll
  * of all, and of these of experts. */
 static double over_shards(const ls_plan_problem *problem, const ls_layout *layout,
                           ls_collective collective, double bytes, double of_experts, double units) {
-  const int ranks = ls_layout_state_ranks(layout), tp = layout->tp, ep = layout->ep;
-  if (ep == 1) return over(problem, ranks, tp, collective, bytes, units);
+  const int ranks = ls_layout_state_ranks(layout), tp = layout->tp;
+  const int cuts = ls_layout_expert_cuts(layout);
+  if (cuts == 1) return over(problem, ranks, tp, collective, bytes, units);
   return over(problem, ranks, tp, collective, bytes - of_experts, units) +
-         over(problem, ranks / ep, tp * ep, collective, of_experts, units);
+         over(problem, ranks / cuts, tp * cuts, collective, of_experts, units);
 }
 
 /* Whether what is done to a unit is done once a step, not for each microbatch. */
@@ -241,7 +246,7 @@ static double data_seconds(const ls_plan_problem *problem, const ls_layout *layo
                            const ls_plan_sizes *of, double units, double microbatch_s) {
   const state_bytes state = state_of(layout);
   const double share = layout->zero ? ls_layout_state_ranks(layout) : 1;
-  const double all = of->trained + of->experts_trained * (layout->ep - 1);
+  const double all = of->trained + of->experts_trained * (ls_layout_expert_cuts(layout) - 1);
   const bool stored = layout->zero == 3;
   const double reduce =
       over_shards(problem, layout, LS_REDUCE_SCATTER, state.gradients * of->trained,
@@ -351,7 +356,7 @@ static void estimate_one(const estimate *of, const class_cost *class,
                      : class->layer_s * layers + class->rest_s;
   const ls_plan_sizes own = used_of(of, layout, layers / layout->pp, 1.0 / layout->pp);
   const double update = state_of(layout).optimizer * 2.5 *
-                        (own.trained + own.experts_trained * (layout->ep - 1)) /
+                        (own.trained + own.experts_trained * (ls_layout_expert_cuts(layout) - 1)) /
                         (layout->zero ? ls_layout_state_ranks(layout) : 1) /
                         (layout->offload.optimizer ? problem->performance->host_bytes_per_s
                                                    : problem->performance->bytes_per_s);

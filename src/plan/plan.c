@@ -196,7 +196,8 @@ typedef struct ranked {
 static int likeness(const ls_plan_candidate *a, const ls_plan_row *b) {
   const ls_layout *x = &a->layout, *y = &b->layout;
   return 4 * (x->pp == y->pp) + 4 * (x->tp == y->tp) + 4 * (x->cp == y->cp) + 4 * (x->ep == y->ep) +
-         2 * (x->zero == y->zero) + 2 * (x->chunks == y->chunks && x->schedule == y->schedule) +
+         2 * (x->whole_experts == y->whole_experts) + 2 * (x->zero == y->zero) +
+         2 * (x->chunks == y->chunks && x->schedule == y->schedule) +
          (a->micro_batch == b->micro_batch) + (ls_layout_shards(x) == ls_layout_shards(y)) +
          ls_op_set_equal(&x->recompute, &y->recompute);
 }
@@ -273,7 +274,7 @@ typedef enum leads { LEADS_PP, LEADS_CUTS, LEADS_BOTH } leads;
 
 /* Whether ranks of a stage divide a microbatch's work alike. */
 static bool cut_alike(const ls_layout *a, const ls_layout *b) {
-  return a->tp == b->tp && a->cp == b->cp && a->ep == b->ep;
+  return a->tp == b->tp && a->cp == b->cp && a->ep == b->ep && a->whole_experts == b->whole_experts;
 }
 
 static bool led_alike(const ls_layout *a, const ls_layout *b, leads of) {

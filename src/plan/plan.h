@@ -28,7 +28,7 @@ typedef enum ls_plan_objective {
 typedef struct ls_plan_held {
   bool axis[LS_LAYOUT_AXES];
   bool zero, schedule, chunks, recompute, offload, prefetch, gather, reduce, sequence_parallel;
-  bool ep, context;
+  bool ep, whole_experts, context;
   int64_t micro_batch, microbatches; /* 0: free */
 } ls_plan_held;
 

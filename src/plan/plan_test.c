@@ -183,21 +183,23 @@ static void the_space_has_parts_of_sequences_and_experts(void **state) {
   pose_mixture(arena, 8, 8192, "8xH100-SXM:4", &posed);
   ls_plan_candidates all = {.arena = arena}, near = {.arena = arena};
   ls_plan_enumerate(&posed.problem, &all);
-  int cut = 0, shared = 0, both = 0;
+  int cut = 0, shared = 0, both = 0, whole = 0;
   const ls_plan_candidate *of = NULL;
   for (int c = 0; c < all.list.count; c++) {
     const ls_plan_candidate *each = &all.list.items[c];
     const ls_layout *layout = &each->layout;
     assert_int_equal(ls_layout_ranks(layout), 8);
     assert_true(layout->cp == 1 || (8192 / layout->cp >= 2048 && each->micro_batch == 1));
-    assert_true(layout->ep == 1 || layout->ep % layout->cp == 0);
-    assert_int_equal(ls_layout_state_ranks(layout) % layout->ep, 0);
+    assert_true(layout->ep == 1 || layout->ep % ls_layout_expert_ranks_inside(layout) == 0);
+    assert_int_equal(ls_layout_state_ranks(layout) % ls_layout_expert_cuts(layout), 0);
+    assert_true(!layout->whole_experts || (layout->sequence_parallel && layout->ep > 1));
     cut += layout->cp > 1;
     shared += layout->ep > 1;
     both += layout->cp > 1 && layout->ep > layout->cp;
+    whole += layout->whole_experts;
     if (layout->cp == 4 && layout->ep == 4) of = each;
   }
-  assert_true(cut > 100 && shared > 100 && both > 10 && of);
+  assert_true(cut > 100 && shared > 100 && both > 10 && whole > 100 && of);
   const ls_plan_row row = {.layout = of->layout, .micro_batch = of->micro_batch};
   ls_plan_neighbours(&posed.problem, &row, &near);
   unsigned kinds = 0, ranks = 0;
