@@ -14,4 +14,5 @@ for isa in SSE41 AVX2 AVX512_CORE; do
   ONEDNN_MAX_CPU_ISA=$isa "$tests/cpu_test"
   ONEDNN_MAX_CPU_ISA=$isa "$tests/cpu_table_test"
   ONEDNN_MAX_CPU_ISA=$isa "$tests/recipe_test"
+  ONEDNN_MAX_CPU_ISA=$isa "$tests/places_test"
 done

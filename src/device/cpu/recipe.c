@@ -20,27 +20,30 @@ static size_t token_lists(const ls_kernel_args *args) {
   return sizeof(int32_t) * (size_t)(args->out[0].dims[0] + args->in[0].dims[0]);
 }
 
+/* Whether attention multiplies pairs of bf16. */
+static bool in_pairs(const ls_device_facts *facts, const ls_kernel_args *args) {
+  bool pairs = facts->pairs;
+  for (int i = 0; i < 3; i++) pairs = pairs && args->in[i].dtype == LS_BF16;
+  return pairs;
+}
+
 static size_t attention(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args) {
   const int64_t width = ls_whole_blocks(args->attributes->head_dim, facts->lanes);
   const int64_t sequence = args->attributes->sequence;
-  const int own = kind == LS_OP_SINK_ATTENTION ? 5 : 4; /* operands, before places */
-  const bool forward = kind == LS_OP_ATTENTION || kind == LS_OP_SINK_ATTENTION;
-  const bool placed = forward && args->inputs > own; /* rows are widened one by one */
-  bool pairs = facts->pairs && !placed;
-  for (int i = 0; i < 3; i++) pairs = pairs && args->in[i].dtype == LS_BF16;
-  int64_t floats = ls_attention_floats(width, sequence, pairs);
+  int64_t floats = ls_attention_floats(width, sequence, in_pairs(facts, args));
   if (kind == LS_OP_ATTENTION_BWD) floats = ls_attention_bwd_floats(width, sequence);
   if (kind == LS_OP_CACHED_ATTENTION || kind == LS_OP_CACHED_PART)
     floats = ls_cached_attention_floats(width);
   return (size_t)ls_whole_blocks(floats, 16) * parts_of(facts) * sizeof(float);
 }
 
-/* A ring's block has a share of each sequence, which is widened. */
+/* A ring's block has a share of each sequence. */
 static size_t ring(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args) {
   const int64_t width = ls_whole_blocks(args->attributes->head_dim, facts->lanes);
   const int64_t rows = ls_ring_rows(args->attributes->sequence / args->attributes->turns);
-  const int64_t floats = kind == LS_OP_RING_ATTENTION ? ls_attention_floats(width, rows, false)
-                                                      : ls_attention_bwd_floats(width, rows);
+  const int64_t floats = kind == LS_OP_RING_ATTENTION
+                             ? ls_attention_floats(width, rows, in_pairs(facts, args))
+                             : ls_attention_bwd_floats(width, rows);
   return (size_t)ls_whole_blocks(floats, 16) * parts_of(facts) * sizeof(float);
 }
 

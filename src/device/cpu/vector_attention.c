@@ -37,9 +37,8 @@ static bool is_placed(const ls_kernel_args *args) {
   return args->inputs > 4;
 }
 
-/* Rows that are gathered from several places are widened one by one. */
 static bool all_bf16(const ls_kernel_args *args) {
-  return !is_placed(args) && args->in[0].dtype == LS_BF16 && args->in[1].dtype == LS_BF16 &&
+  return args->in[0].dtype == LS_BF16 && args->in[1].dtype == LS_BF16 &&
          args->in[2].dtype == LS_BF16;
 }
 
@@ -60,21 +59,27 @@ static forward_tiles forward_tiles_at(const ls_kernel_args *args, const attentio
   return t;
 }
 
+/* Keys and values [begin, begin + rows) of what is at hand, which lie from row `row` on. */
 static void keys_load(const ls_kernel_args *args, const attention_shape *s, forward_tiles *t,
-                      int64_t first, int64_t length, int64_t kv_head) {
-  const int64_t rows = round_up(length, KEYS), column = kv_head * s->head_dim, width = s->width;
-  if (!in_pairs(t)) {
-    tile_load(t->keys, width, rows, &args->in[1], first, length, column, s->head_dim);
-    tile_load(t->values, width, rows, &args->in[2], first, length, column, s->head_dim);
-    return;
-  }
-  uint32_t *apart = (uint32_t *)t->turned;
-  pairs_load((uint32_t *)t->keys, width / 2, rows, &args->in[1], first, length, column,
-             s->head_dim);
-  for (int64_t key = 0; key < rows; key += KEYS) {
-    pairs_load(apart, width / 2, KEYS, &args->in[2], first + key, least(KEYS, length - key), column,
-               s->head_dim);
-    rows_join((uint32_t *)t->values + key / 2 * width, width, apart, width / 2, KEYS, width);
+                      int64_t begin, int64_t row, int64_t rows, int64_t kv_head) {
+  const int64_t column = kv_head * s->head_dim;
+  rows_load(in_pairs(t), t->keys, s->width, begin, &args->in[1], row, rows, column, s->head_dim);
+  rows_load(in_pairs(t), t->values, s->width, begin, &args->in[2], row, rows, column, s->head_dim);
+}
+
+/* Behind the last of `rows` keys come zeros, up to `all_rows`, a multiple of KEYS. */
+static void keys_end(const attention_shape *s, forward_tiles *t, int64_t rows, int64_t all_rows) {
+  rows_clear(in_pairs(t), t->keys, s->width, rows, all_rows);
+  rows_clear(in_pairs(t), t->values, s->width, rows, all_rows);
+}
+
+/* Once all values are there, their pairs are joined along keys. */
+static void values_join(const attention_shape *s, forward_tiles *t, int64_t all_rows) {
+  const int64_t width = s->width;
+  uint32_t *apart = (uint32_t *)t->turned, *values = (uint32_t *)t->values;
+  for (int64_t key = 0; key < all_rows && in_pairs(t); key += KEYS, values += KEYS / 2 * width) {
+    memcpy(apart, values, (size_t)(KEYS / 2 * width) * sizeof *apart);
+    rows_join(values, width, apart, width / 2, KEYS, width);
   }
 }
 
@@ -87,15 +92,14 @@ static void queries_load(const ls_kernel_args *args, const attention_shape *s,
                          const query_block *block, forward_tiles *t) {
   const int64_t width = s->width, row = block->row, skip = block->skip;
   const int64_t column = block->head * s->head_dim;
+  rows_clear(in_pairs(t), t->turned, width, 0, skip);
+  rows_load(in_pairs(t), t->turned, width, skip, &args->in[0], row, block->count - skip, column,
+            s->head_dim);
+  rows_clear(in_pairs(t), t->turned, width, block->count, QUERIES);
   if (in_pairs(t)) {
-    pairs_load((uint32_t *)t->turned, width / 2, QUERIES, &args->in[0], row, block->count, column,
-               s->head_dim);
     tile_transpose(t->q, QUERIES, t->turned, width / 2, QUERIES, width / 2);
   } else {
     const float scale = attention_scale(args);
-    memset(t->turned, 0, (size_t)(skip * width) * sizeof(float));
-    tile_load(t->turned + skip * width, width, QUERIES - skip, &args->in[0], row,
-              block->count - skip, column, s->head_dim);
 #pragma omp simd
     for (int64_t i = 0; i < QUERIES * width; i++) t->turned[i] *= scale;
     tile_transpose(t->q, QUERIES, t->turned, width, QUERIES, width);
@@ -183,16 +187,17 @@ LS_INLINE void lanes_softmax(forward_tiles *t, int64_t lane, int64_t keys, int64
   *sum = total;
 }
 
-/* Drops exponentials of the first `keys` keys from `key` on. */
+/* Drops exponentials of the first `keys` keys from `key` on: 32 bits each, or half of a pair. What
+ * dropout makes the others larger by is left to the results. */
 static void scores_drop(forward_tiles *t, int64_t key, int64_t keys) {
   const uint32_t limit = t->mask.limit;
-  const float kept = t->mask.kept;
   for (int64_t i = 0; i < keys; i++) {
     const uint32_t column = (uint32_t)(key + i);
-    float *scores = t->scores + i * QUERIES;
+    const uint32_t kept = !in_pairs(t) ? 0 : (i % 2 ? 0x0000ffffu : 0xffff0000u);
+    uint32_t *scores = (uint32_t *)t->scores + (in_pairs(t) ? i / 2 : i) * QUERIES;
 #pragma omp simd
     for (int64_t j = 0; j < QUERIES; j++)
-      scores[j] = ls_mask_keeps(t->mask_rows[j], column, limit) ? scores[j] * kept : 0.0f;
+      scores[j] &= ls_mask_keeps(t->mask_rows[j], column, limit) ? 0xffffffffu : kept;
   }
 }
 
@@ -268,8 +273,9 @@ static void results_store(const ls_kernel_args *args, const attention_shape *s,
   const ls_view *to = &args->out[0];
   const int64_t row = block->row, skip = block->skip, column = block->head * s->head_dim;
   const bool joined = in_pairs(t) && to->dtype == LS_BF16 && !args->accumulate[0];
+  const float kept = t->mask.draws ? t->mask.kept : 1.0f;
   for (int64_t lane = 0; lane < QUERIES; lane += LS_LANES) {
-    const lanes inverse = 1.0f / *(lanes_anywhere *)(t->sum + lane);
+    const lanes inverse = kept / *(lanes_anywhere *)(t->sum + lane);
     float *o = t->o + lane;
     for (int64_t i = 0; i < s->width; i += 2) {
       lanes_anywhere *even = (lanes_anywhere *)(o + i * QUERIES);
@@ -284,7 +290,8 @@ static void results_store(const ls_kernel_args *args, const attention_shape *s,
   if (joined) {
     const int64_t pairs = round_up(s->width / 2, LS_LANES);
     tile_transpose(t->turned, pairs, t->o, QUERIES, pairs, QUERIES);
-    pairs_store(to, row, block->count, column, s->head_dim, (const uint32_t *)t->turned, pairs);
+    pairs_store(to, row, block->count - skip, column, s->head_dim,
+                (const uint32_t *)t->turned + skip * pairs, pairs);
   } else {
     tile_transpose(t->turned, s->width, t->o, QUERIES, s->width, QUERIES);
     tile_store(to, row, block->count - skip, column, s->head_dim, t->turned + skip * s->width,
@@ -351,12 +358,12 @@ static void placed_head_run(const ls_kernel_args *args, const attention_shape *s
   const int64_t kv_head = head / s->group, kv_unit = number * s->kv_heads + kv_head;
   if (t->kept != kv_unit) {
     const placed_rows keys = placed_keys(args, k, 4);
-    const int64_t column = kv_head * s->head_dim;
-    memset(t->keys, 0, (size_t)key_floats(args, s) * sizeof(float));
-    memset(t->values, 0, (size_t)key_floats(args, s) * sizeof(float));
-    placed_load(t->keys, s->width, k, &keys, first, sequence, 0, sequence, column, s->head_dim);
-    placed_load(t->values, s->width, &args->in[2], &keys, first, sequence, 0, sequence, column,
-                s->head_dim);
+    const int64_t all_rows = round_up(sequence, KEYS);
+    placed_run run = {0};
+    keys_end(s, t, 0, all_rows);
+    while (placed_next(&keys, first, sequence, &run))
+      keys_load(args, s, t, run.begin, run.row, run.end - run.begin, kv_head);
+    values_join(s, t, all_rows);
   }
   t->kept = kv_unit;
   const placed_rows queries = placed_queries(args, q, k, 4);
@@ -398,8 +405,11 @@ static void attention_turns(const void *work, int part, int64_t begin, int64_t e
       next = document_end(positions, row, first + whole);
       const int64_t length = next - row;
       of.end = length;
-      if (tiles.kept != kv_unit || length < whole)
-        keys_load(args, s, &tiles, row, length, head / s->group);
+      if (tiles.kept != kv_unit || length < whole) {
+        keys_load(args, s, &tiles, 0, row, length, head / s->group);
+        keys_end(s, &tiles, length, round_up(length, KEYS));
+        values_join(s, &tiles, round_up(length, KEYS));
+      }
       tiles.kept = length < whole ? -1 : kv_unit;
       for (int64_t i = 0; i < length; i += QUERIES) {
         const query_block block = {row + i, i, 0, least(QUERIES, length - i), head};
@@ -409,7 +419,8 @@ static void attention_turns(const void *work, int part, int64_t begin, int64_t e
   }
 }
 
-/* What the queries have come to with the blocks before. */
+/* What the queries have come to with the blocks before. The maximum is the one that exponentials
+ * are under; scores in pairs may exceed it by attention_slack. */
 static void state_load(const ls_kernel_args *args, const attention_shape *s,
                        const query_block *block, forward_tiles *t) {
   const int64_t width = s->width, row = block->row;
@@ -442,24 +453,32 @@ static void state_store(const ls_kernel_args *args, const attention_shape *s,
   }
 }
 
-/* The queries against one run of keys, whose rows are tile rows from `keys.row` on. Places are
- * counted from the block of keys at hand. */
+/* The keys and values from row `row` on, which is even: values lie in pairs. */
+static forward_tiles tiles_from(const attention_shape *s, const forward_tiles *t, int64_t row) {
+  const int64_t floats = row * s->width / (in_pairs(t) ? 2 : 1);
+  forward_tiles from = *t;
+  from.keys += floats;
+  from.values += floats;
+  return from;
+}
+
+/* The queries against one run of keys, whose rows are tile rows from `keys.row` on, and blocks of
+ * them begin at an even one. Places are counted from the block of keys at hand. */
 static void run_attend(const ls_kernel_args *args, const attention_shape *s, forward_tiles *t,
                        const query_block *block, const placed_run *keys) {
   const attention_bend bend = attention_bend_of(args, &args->in[0], block->head);
   const int64_t behind = block->begin - s->window + 1;
-  const int64_t unseen = behind > s->first ? behind : s->first;
+  const int64_t before = s->first > keys->begin ? s->first : keys->begin; /* none is seen */
+  const int64_t unseen = behind > before ? behind : before;
   const int64_t end = least(keys->end, block->begin + block->count);
-  for (int64_t key = keys->begin; key < end; key += KEYS) {
+  for (int64_t key = keys->begin - keys->row % 2; key < end; key += KEYS) {
     if (key + KEYS <= unseen) continue;
     attention_shape of = *s;
-    forward_tiles tiles = *t;
+    forward_tiles tiles = tiles_from(s, t, keys->row + key - keys->begin);
     query_block queries = *block;
-    of.first -= key;
+    of.first = before - key;
     of.end = keys->end - key;
     queries.begin -= key;
-    tiles.keys += (keys->row + key - keys->begin) * s->width;
-    tiles.values += (keys->row + key - keys->begin) * s->width;
     keys_run(&of, &tiles, &queries, bend, attention_scale(args), 0, false);
   }
 }
@@ -486,9 +505,12 @@ static void ring_head_run(const ls_kernel_args *args, const attention_shape *s, 
   const ring_share keys = ring_share_of(args, &args->in[1], 4, NULL);
   const ring_share queries = ring_share_of(args, &args->in[0], 4, &args->in[3]);
   const int64_t first = ring_first(args, &queries, number);
-  for (int i = 1; i < 3 && t->kept != kv_unit; i++)
-    ring_load(i == 1 ? t->keys : t->values, s->width, s->sequence, &args->in[i], &keys, number,
-              kv_head * s->head_dim, s->head_dim);
+  if (t->kept != kv_unit) {
+    for (int64_t p = 0; p < keys.pieces; p++)
+      keys_load(args, s, t, p * keys.piece, ring_row(&keys, number, p), keys.piece, kv_head);
+    keys_end(s, t, keys.pieces * keys.piece, s->sequence);
+    values_join(s, t, s->sequence);
+  }
   t->kept = kv_unit;
   attention_shape of = *s;
   for (int64_t p = 0; p < queries.pieces; p++) {
@@ -520,7 +542,8 @@ static void ring_turns(const void *work, int part, int64_t begin, int64_t end) {
 static ls_status kernel_ring_attention(const ls_kernel_args *args, ls_error *error) {
   const attention_shape s = ring_shape_of(args, &args->in[0], &args->in[1]);
   return attention_share(args, &s, s.sequences * s.heads, attention_elements(&s),
-                         ls_attention_floats(s.width, s.sequence, false), ring_turns, error);
+                         ls_attention_floats(s.width, s.sequence, LS_PAIRS && all_bf16(args)),
+                         ring_turns, error);
 }
 
 /* What values are divided by: the sum of exponentials, to which a sink adds one. */

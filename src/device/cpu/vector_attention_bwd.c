@@ -3,6 +3,7 @@
  * the query heads that share it, so sums are taken in one order and never by two threads. */
 #include "device/cpu/vector_attention_bwd.h"
 #include "device/cpu/vector_kernels.h"
+#include "device/cpu/vector_pairs.h"
 #include "device/cpu/vector_placed.h"
 
 enum { QUERIES = LS_BACKWARD_QUERIES, KEYS = LS_ATTENTION_KEYS };
@@ -31,23 +32,66 @@ static backward_tiles backward_tiles_at(const attention_shape *s, float *scratch
   return t;
 }
 
+/* Rows of a query head's q and do, from `row` on, become rows of tiles from `at` on. */
 static void head_load(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
-                      int64_t first, int64_t length, int64_t head) {
-  const int64_t column = head * s->head_dim, width = s->width, d = s->head_dim;
-  tile_load(t->go, width, t->rows, &args->in[0], first, length, column, d);
-  tile_load(t->dq, width, t->rows, &args->in[4], first, length, column, d);
-  for (int64_t i = 0; i < length; i++)
-    t->deltas[i] = row_dot(t->dq + i * width, t->go + i * width, width);
-  tile_load(t->q, width, t->rows, &args->in[1], first, length, column, d);
+                      const backward_steps *steps, int64_t at, int64_t row, int64_t rows,
+                      int64_t head) {
+  const int64_t column = head * s->head_dim, d = s->head_dim;
+  rows_load(steps->paired, t->go, s->width, at, &args->in[0], row, rows, column, d);
+  rows_load(steps->paired, t->q, s->width, at, &args->in[1], row, rows, column, d);
 }
 
+/* Zeros in rows [begin, end) of q and do. */
+static void head_clear(const attention_shape *s, backward_tiles *t, const backward_steps *steps,
+                       int64_t begin, int64_t end) {
+  rows_clear(steps->paired, t->go, s->width, begin, end);
+  rows_clear(steps->paired, t->q, s->width, begin, end);
+}
+
+/* What is kept of the same rows: log-sum-exp, and do . o, for which dq has o for a while. */
+static void sums_load(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
+                      const backward_steps *steps, int64_t at, int64_t row, int64_t rows,
+                      int64_t head) {
+  const bool paired = steps->paired;
+  const int64_t width = s->width;
+  const ls_view *lse = &args->in[5];
+  const float *source = (const float *)lse->data + row * lse->dims[1] + head;
+  rows_load(paired, t->dq, width, at, &args->in[4], row, rows, head * s->head_dim, s->head_dim);
+  for (int64_t i = at; i < at + rows; i++, source += lse->dims[1]) {
+    const float *o = row_of_tile(paired, t->dq, width, i),
+                *go = row_of_tile(paired, t->go, width, i);
+    t->sums[i] = *source * LS_LOG2_E;
+    t->deltas[i] = paired ? row_pairs_dot((const uint32_t *)o, (const uint32_t *)go, width)
+                          : row_dot(o, go, width);
+  }
+}
+
+/* Rows of values, input 3, or of keys, input 2, become rows of a block's from `at` on. */
 static void keys_load(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
-                      int64_t row, int64_t rows, int64_t kv_head) {
-  const int64_t column = kv_head * s->head_dim, width = s->width;
-  tile_load(t->keys, width, KEYS, &args->in[3], row, rows, column, s->head_dim);
-  tile_transpose(t->values_turned, KEYS, t->keys, width, KEYS, width);
-  tile_load(t->keys, width, KEYS, &args->in[2], row, rows, column, s->head_dim);
-  tile_transpose(t->keys_turned, KEYS, t->keys, width, KEYS, width);
+                      const backward_steps *steps, int input, int64_t at, int64_t row, int64_t rows,
+                      int64_t kv_head) {
+  rows_load(steps->paired, t->keys, s->width, at, &args->in[input], row, rows,
+            kv_head * s->head_dim, s->head_dim);
+}
+
+/* A block of keys and values that lie in one piece; the keys themselves stay. */
+static void block_load(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
+                       const backward_steps *steps, int64_t row, int64_t rows, int64_t kv_head) {
+  for (int i = 3; i >= 2; i--) {
+    keys_load(args, s, t, steps, i, 0, row, rows, kv_head);
+    rows_clear(steps->paired, t->keys, s->width, rows, KEYS);
+    steps->keys_ready(s, t, i == 3);
+  }
+}
+
+static void head_ready(const attention_shape *s, backward_tiles *t) {
+  (void)s;
+  (void)t;
+}
+
+static void keys_ready(const attention_shape *s, backward_tiles *t, bool values) {
+  tile_transpose(values ? t->values_turned : t->keys_turned, KEYS, t->keys, s->width, KEYS,
+                 s->width);
 }
 
 /* Queries [begin, begin + count) of the loaded head against the first `keys` of the loaded block of
@@ -74,33 +118,28 @@ static void strip_run(const ls_kernel_args *args, const attention_shape *s, back
 
 static void queries_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
                         attention_bend bend, int64_t key, int64_t begin, int64_t count) {
-  t->key_row = key;
-  if (begin > key || s->ahead > 1) {
-    strip_run(args, s, t, bend, key, KEYS, begin, count);
-    return;
+  const bool diagonal = s->ahead == 1 && begin < key + KEYS;
+  const int64_t step = diagonal ? LS_ATTENTION_STRIP : QUERIES;
+  for (int64_t i = 0; i < count; i += step) {
+    const int64_t seen = round_up(begin + i + step - key, LS_ATTENTION_STRIP);
+    strip_run(args, s, t, bend, key, diagonal ? least(KEYS, seen) : KEYS, begin + i,
+              least(step, count - i));
   }
-  for (int64_t i = 0; i < count; i += LS_ATTENTION_STRIP)
-    strip_run(args, s, t, bend, key, i + LS_ATTENTION_STRIP, begin + i,
-              least(LS_ATTENTION_STRIP, count - i));
 }
 
-static const backward_steps in_fp32 = {head_load, keys_load, queries_run};
+static const backward_steps in_fp32 = {false, head_ready, keys_ready, queries_run};
 
-static const backward_steps *steps_for(const ls_kernel_args *args) {
+/* `of`: how many operands, the first ones, are rows of heads. */
+static const backward_steps *steps_for(const ls_kernel_args *args, int of) {
 #if defined(__AVX512BF16__)
   bool pairs = true;
-  for (int i = 0; i < 5; i++) pairs = pairs && args->in[i].dtype == LS_BF16;
+  for (int i = 0; i < of; i++) pairs = pairs && args->in[i].dtype == LS_BF16;
   if (pairs) return &LS_VECTOR(ls_backward_pairs);
 #else
   (void)args;
+  (void)of;
 #endif
   return &in_fp32;
-}
-
-static void sums_load(const ls_view *lse, backward_tiles *t, int64_t first, int64_t length,
-                      int64_t head) {
-  const float *source = (const float *)lse->data + first * lse->dims[1] + head;
-  for (int64_t i = 0; i < length; i++) t->sums[i] = source[i * lse->dims[1]] * LS_LOG2_E;
 }
 
 /* The first that sees a key of the block that begins at `key`. */
@@ -115,6 +154,7 @@ static void keys_run(const ls_kernel_args *args, const attention_shape *s, backw
   /* The last query that sees a key of the block is a window's length behind its last key. */
   const int64_t end = s->window < length ? least(length, key + KEYS - 1 + s->window) : length;
   const int64_t first = first_query(s, key);
+  t->key_row = key;
   for (int64_t begin = first / QUERIES * QUERIES; begin < end; begin += QUERIES)
     steps->queries_run(args, s, t, bend, key, begin, least(QUERIES, length - begin));
 }
@@ -130,7 +170,7 @@ static void sums_store(const ls_kernel_args *args, const attention_shape *s, int
  * queries of a block, what was summed is written while it is in cache. */
 static void kv_head_run(const ls_kernel_args *args, const attention_shape *shape, backward_tiles *t,
                         int64_t first, int64_t length, int64_t kv_head) {
-  const backward_steps *steps = steps_for(args);
+  const backward_steps *steps = steps_for(args, 5);
   attention_shape of = *shape, *s = &of;
   of.end = length;
   const int64_t width = s->width, last = (kv_head + 1) * s->group - 1;
@@ -142,12 +182,14 @@ static void kv_head_run(const ls_kernel_args *args, const attention_shape *shape
     t->ahead = first + skipped;
     t->ahead_end = length > AHEAD_ROWS ? t->ahead : least(s->tokens, t->ahead + length);
     t->ahead_head = (head + 1) % s->heads;
-    sums_load(&args->in[5], t, first, length, head);
-    steps->head_load(args, s, t, first, length, head);
+    head_load(args, s, t, steps, 0, first, length, head);
+    head_clear(s, t, steps, length, t->rows);
+    sums_load(args, s, t, steps, 0, first, length, head);
+    steps->head_ready(s, t);
     memset(t->dq, 0, (size_t)(t->rows * width) * sizeof(float));
     for (int64_t key = 0; key < length; key += KEYS) {
       const int64_t rows = least(KEYS, length - key);
-      steps->keys_load(args, s, t, first + key, rows, kv_head);
+      block_load(args, s, t, steps, first + key, rows, kv_head);
       keys_run(args, s, t, steps, key, length, head);
       if (s->ahead == 1) sums_store(args, s, 0, t->dq, first, key, rows, head);
       if (head < last) continue;
@@ -158,48 +200,45 @@ static void kv_head_run(const ls_kernel_args *args, const attention_shape *shape
   }
 }
 
-/* A query head's q and do of a sequence whose tokens lie in an order of their own, and what
- * backward keeps of each query; rows of queries that are elsewhere are zero, and so is what comes
- * of them. */
+/* A query head of a sequence whose tokens lie in an order of their own; rows of queries that are
+ * elsewhere are zero, and so is what comes of them. */
 static void placed_head_load(const ls_kernel_args *args, const attention_shape *s,
-                             backward_tiles *t, const placed_rows *queries, int64_t first,
-                             int64_t head) {
-  const int64_t column = head * s->head_dim, width = s->width, d = s->head_dim;
-  const ls_view *lse = &args->in[5];
-  const size_t bytes = (size_t)(t->rows * width) * sizeof(float);
-  memset(t->go, 0, bytes);
-  memset(t->q, 0, bytes);
+                             backward_tiles *t, const backward_steps *steps,
+                             const placed_rows *queries, int64_t first, int64_t head) {
+  head_clear(s, t, steps, 0, t->rows);
   memset(t->sums, 0, (size_t)(2 * t->rows) * sizeof(float));
   placed_run run = {0};
   while (placed_next(queries, first, s->sequence, &run)) {
-    const int64_t rows = run.end - run.begin, at = run.begin * width;
-    tile_load(t->go + at, width, rows, &args->in[0], run.row, rows, column, d);
-    tile_load(t->dq + at, width, rows, &args->in[4], run.row, rows, column, d);
-    tile_load(t->q + at, width, rows, &args->in[1], run.row, rows, column, d);
-    const float *sums = (const float *)lse->data + run.row * lse->dims[1] + head;
-    for (int64_t i = 0; i < rows; i++) {
-      t->deltas[run.begin + i] = row_dot(t->dq + at + i * width, t->go + at + i * width, width);
-      t->sums[run.begin + i] = sums[i * lse->dims[1]] * LS_LOG2_E;
-    }
+    head_load(args, s, t, steps, run.begin, run.row, run.end - run.begin, head);
+    sums_load(args, s, t, steps, run.begin, run.row, run.end - run.begin, head);
   }
-  memset(t->dq, 0, bytes);
+  steps->head_ready(s, t);
+  memset(t->dq, 0, (size_t)(t->rows * s->width) * sizeof(float));
 }
 
-static void placed_keys_load(const ls_kernel_args *args, const attention_shape *s,
-                             backward_tiles *t, const placed_rows *keys, int64_t first, int64_t key,
-                             int64_t kv_head) {
-  const int64_t column = kv_head * s->head_dim, width = s->width, end = key + KEYS;
-  for (int i = 3; i >= 2; i--) { /* the keys themselves stay */
-    memset(t->keys, 0, (size_t)(KEYS * width) * sizeof(float));
-    placed_load(t->keys, width, &args->in[i], keys, first, s->sequence, key, end, column,
-                s->head_dim);
-    tile_transpose(i == 3 ? t->values_turned : t->keys_turned, KEYS, t->keys, width, KEYS, width);
+/* The block of keys that begins at `key`, wherever they lie. */
+static void placed_block_load(const ls_kernel_args *args, const attention_shape *s,
+                              backward_tiles *t, const backward_steps *steps,
+                              const placed_rows *keys, int64_t first, int64_t key,
+                              int64_t kv_head) {
+  for (int i = 3; i >= 2; i--) {
+    rows_clear(steps->paired, t->keys, s->width, 0, KEYS);
+    placed_run run = {0};
+    while (placed_next(keys, first, s->sequence, &run)) {
+      const int64_t begin = run.begin > key ? run.begin : key;
+      const int64_t rows = least(run.end, key + KEYS) - begin;
+      if (rows > 0)
+        keys_load(args, s, t, steps, i, begin - key, run.row + begin - run.begin, rows, kv_head);
+    }
+    steps->keys_ready(s, t, i == 3);
   }
+  t->key_row = key;
 }
 
 /* The loaded head's queries against the keys of the block that begins at `key`, run by run. */
 static void placed_keys_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
-                            const placed_rows *queries, int64_t first, int64_t key, int64_t head) {
+                            const backward_steps *steps, const placed_rows *queries, int64_t first,
+                            int64_t key, int64_t head) {
   const attention_bend bend = attention_bend_of(args, &args->in[1], head);
   attention_shape of = *s;
   placed_run run = {0};
@@ -213,7 +252,7 @@ static void placed_keys_run(const ls_kernel_args *args, const attention_shape *s
     const int64_t end = least(run.end, key + KEYS - 1 + s->window);
     const int64_t seeing = first_query(s, key), begin = run.begin > seeing ? run.begin : seeing;
     for (int64_t at = begin / QUERIES * QUERIES; at < end; at += QUERIES)
-      queries_run(args, &of, t, bend, key, at, least(QUERIES, run.end - at));
+      steps->queries_run(args, &of, t, bend, key, at, least(QUERIES, run.end - at));
   }
 }
 
@@ -228,16 +267,17 @@ static void placed_store(const ls_kernel_args *args, const attention_shape *s, i
  * have a gradient of zero. */
 static void placed_kv_head_run(const ls_kernel_args *args, const attention_shape *s,
                                backward_tiles *t, int64_t number, int64_t kv_head) {
+  const backward_steps *steps = steps_for(args, 5);
   const ls_view *q = &args->in[1], *k = &args->in[2];
   const int64_t first = k->start[0] + number * s->sequence;
   const placed_rows keys = placed_keys(args, k, 7), queries = placed_queries(args, q, k, 7);
   memset(t->dk, 0, (size_t)(t->rows * s->width) * sizeof(float));
   memset(t->dv, 0, (size_t)(t->rows * s->width) * sizeof(float));
   for (int64_t head = kv_head * s->group; head < (kv_head + 1) * s->group; head++) {
-    placed_head_load(args, s, t, &queries, first, head);
+    placed_head_load(args, s, t, steps, &queries, first, head);
     for (int64_t key = 0; key < s->sequence; key += KEYS) {
-      placed_keys_load(args, s, t, &keys, first, key, kv_head);
-      placed_keys_run(args, s, t, &queries, first, key, head);
+      placed_block_load(args, s, t, steps, &keys, first, key, kv_head);
+      placed_keys_run(args, s, t, steps, &queries, first, key, head);
     }
     placed_store(args, s, 0, t->dq, &queries, first, head);
   }
@@ -270,27 +310,32 @@ static void attention_bwd_turns(const void *work, int part, int64_t begin, int64
   }
 }
 
-/* A query head's q, do, log-sum-exp and do . o, by the rows of a sequence that are here. */
+/* A query head by the rows of a sequence that are here; what is kept of them is given. */
 static void ring_head_load(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
-                           const ring_share *share, int64_t number, int64_t head) {
-  const int64_t column = head * s->head_dim, width = s->width;
-  ring_load(t->go, width, t->rows, &args->in[0], share, number, column, s->head_dim);
-  ring_load(t->q, width, t->rows, &args->in[1], share, number, column, s->head_dim);
-  memset(t->dq, 0, (size_t)(t->rows * width) * sizeof(float));
-  memset(t->sums, 0, (size_t)(2 * t->rows) * sizeof(float));
+                           const backward_steps *steps, const ring_share *share, int64_t number,
+                           int64_t head) {
+  const int64_t length = share->pieces * share->piece;
   const ls_view *lse = &args->in[4], *deltas = &args->in[5];
-  for (int64_t i = 0; i < share->pieces * share->piece; i++) {
-    const int64_t row = ring_row(share, number, i / share->piece) + i % share->piece;
-    const int64_t at = row * lse->dims[1] + head;
-    t->sums[i] = ((const float *)lse->data)[at] * LS_LOG2_E;
-    t->deltas[i] = ((const float *)deltas->data)[at];
+  head_clear(s, t, steps, length, t->rows);
+  memset(t->dq, 0, (size_t)(t->rows * s->width) * sizeof(float));
+  memset(t->sums, 0, (size_t)(2 * t->rows) * sizeof(float));
+  for (int64_t at = 0; at < length; at += share->piece) {
+    const int64_t row = ring_row(share, number, at / share->piece);
+    head_load(args, s, t, steps, at, row, share->piece, head);
+    for (int64_t i = 0; i < share->piece; i++) {
+      const int64_t from = (row + i) * lse->dims[1] + head;
+      t->sums[at + i] = ((const float *)lse->data)[from] * LS_LOG2_E;
+      t->deltas[at + i] = ((const float *)deltas->data)[from];
+    }
   }
+  steps->head_ready(s, t);
 }
 
 /* The loaded head's queries of one run against the loaded block of keys, which has places from
  * `key` to `end`. Places are counted so that those of queries are their rows. */
 static void ring_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
-                     const placed_run *run, int64_t key, int64_t end, int64_t head) {
+                     const backward_steps *steps, const placed_run *run, int64_t key, int64_t end,
+                     int64_t head) {
   const attention_bend bend = attention_bend_of(args, &args->in[1], head);
   const int64_t back = run->begin - run->row, from = key - back;
   attention_shape of = *s;
@@ -299,19 +344,16 @@ static void ring_run(const ls_kernel_args *args, const attention_shape *s, backw
   of.from = run->row;
   if (of.end <= of.first) return;
   const int64_t last = least(run->end - back, of.end - 1 + s->window);
-  int64_t step;
-  for (int64_t at = from > run->row ? from : run->row; at < last; at += step) {
-    const bool diagonal = at < from + KEYS;
-    step = diagonal ? LS_ATTENTION_STRIP : QUERIES;
-    const int64_t keys = diagonal ? round_up(at + step - from, LS_ATTENTION_STRIP) : KEYS;
-    strip_run(args, &of, t, bend, from, least(keys, KEYS), at, least(step, last - at));
-  }
+  const int64_t begin = (from > run->row ? from : run->row) / 2 * 2;
+  for (int64_t at = begin; at < last; at += QUERIES)
+    steps->queries_run(args, &of, t, bend, from, at, least(QUERIES, last - at));
 }
 
 /* The loaded block of keys, with places from `key` to `end`, and the head's queries of all runs. */
 static void ring_queries_run(const ls_kernel_args *args, const attention_shape *s,
-                             backward_tiles *t, const ring_share *queries, int64_t number,
-                             int64_t key, int64_t end, int64_t head) {
+                             backward_tiles *t, const backward_steps *steps,
+                             const ring_share *queries, int64_t number, int64_t key, int64_t end,
+                             int64_t head) {
   const int64_t first = ring_first(args, queries, number);
   for (int64_t p = 0; p < queries->pieces; p++) {
     const placed_rows rows = ring_places(queries, ring_row(queries, number, p));
@@ -319,7 +361,7 @@ static void ring_queries_run(const ls_kernel_args *args, const attention_shape *
     while (placed_next(&rows, first, args->attributes->sequence, &run)) {
       placed_run tiles = run;
       tiles.row += p * queries->piece;
-      ring_run(args, s, t, &tiles, key, end, head);
+      ring_run(args, s, t, steps, &tiles, key, end, head);
     }
   }
 }
@@ -335,13 +377,14 @@ static void ring_store(const ls_kernel_args *args, const attention_shape *s, int
 /* One KV head of one sequence's rows. Keys that no query here sees have a gradient of zero. */
 static void ring_kv_head_run(const ls_kernel_args *args, const attention_shape *s,
                              backward_tiles *t, int64_t number, int64_t kv_head) {
+  const backward_steps *steps = steps_for(args, 4);
   const ring_share all_keys = ring_share_of(args, &args->in[2], 7, NULL);
   const ring_share queries = ring_share_of(args, &args->in[1], 7, &args->in[6]);
   const int64_t first = ring_first(args, &queries, number);
   memset(t->dk, 0, (size_t)(t->rows * s->width) * sizeof(float));
   memset(t->dv, 0, (size_t)(t->rows * s->width) * sizeof(float));
   for (int64_t head = kv_head * s->group; head < (kv_head + 1) * s->group; head++) {
-    ring_head_load(args, s, t, &queries, number, head);
+    ring_head_load(args, s, t, steps, &queries, number, head);
     for (int64_t p = 0; p < all_keys.pieces; p++) {
       const int64_t row = ring_row(&all_keys, number, p);
       const placed_rows rows = ring_places(&all_keys, row);
@@ -350,8 +393,8 @@ static void ring_kv_head_run(const ls_kernel_args *args, const attention_shape *
         for (int64_t key = keys.begin; key < keys.end; key += KEYS) {
           const int64_t at = keys.row + key - keys.begin, end = least(keys.end, key + KEYS);
           t->key_row = p * all_keys.piece + at;
-          keys_load(args, s, t, row + at, end - key, kv_head);
-          ring_queries_run(args, s, t, &queries, number, key, end, head);
+          block_load(args, s, t, steps, row + at, end - key, kv_head);
+          ring_queries_run(args, s, t, steps, &queries, number, key, end, head);
         }
     }
     ring_store(args, s, 0, t->dq, &queries, number, head);

@@ -1,9 +1,10 @@
 /* What both forms of attention's backward pass share: one multiplies in fp32, one in pairs of bf16.
- * They differ in how they hold a head's rows and how they go through a block of queries against a
- * block of keys; vector_attention_bwd.c walks heads and blocks for both.
+ * vector_attention_bwd.c walks heads and blocks for both, and loads rows of either; they differ in
+ * how they turn rows and how they go through a block of queries against a block of keys.
  *
- *   steps->head_load(args, s, t, first, length, head);
- *   steps->keys_load(args, s, t, first + key, rows, kv_head);
+ *   rows_load(steps->paired, t->q, ...), ...
+ *   steps->head_ready(s, t);
+ *   steps->keys_ready(s, t, values);
  *   steps->queries_run(args, s, t, bend, key, begin, count);
  *
  * A part has tiles of its own. */
@@ -27,14 +28,13 @@ typedef struct backward_tiles {
 } backward_tiles;
 
 typedef struct backward_steps {
-  /* A query head's q and do; and what the softmax's gradient takes off each score: do . o. It may
-   * write to dq. */
-  void (*head_load)(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
-                    int64_t first, int64_t length, int64_t head);
-  void (*keys_load)(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
-                    int64_t row, int64_t rows, int64_t kv_head);
-  /* Queries [begin, begin + count) of the loaded head against the loaded block of keys, which
-   * begins at `key`. */
+  bool paired; /* rows are loaded as pairs: see rows_load */
+  /* Once a query head's q and do are loaded. */
+  void (*head_ready)(const attention_shape *s, backward_tiles *t);
+  /* Once a block's values are loaded where its keys go, which follow, or those. */
+  void (*keys_ready)(const attention_shape *s, backward_tiles *t, bool values);
+  /* Queries [begin, begin + count) of the loaded head, no more than QUERIES, against the loaded
+   * block of keys, which begins at `key`, on the same scale; `begin` is even. */
   void (*queries_run)(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
                       attention_bend bend, int64_t key, int64_t begin, int64_t count);
 } backward_steps;

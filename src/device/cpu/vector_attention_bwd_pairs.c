@@ -35,29 +35,19 @@ static backward_pairs pairs_at(const attention_shape *s, const backward_tiles *t
   return pairs;
 }
 
-static void head_load(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
-                      int64_t first, int64_t length, int64_t head) {
+static void head_ready(const attention_shape *s, backward_tiles *t) {
   const backward_pairs pairs = pairs_at(s, t);
-  const int64_t column = head * s->head_dim, width = s->width, half = width / 2, d = s->head_dim;
-  uint32_t *o = (uint32_t *)t->dq;
-  pairs_load(pairs.go, half, t->rows, &args->in[0], first, length, column, d);
-  pairs_load(o, half, length, &args->in[4], first, length, column, d);
-  for (int64_t i = 0; i < length; i++)
-    t->deltas[i] = row_pairs_dot(o + i * half, pairs.go + i * half, width);
-  pairs_load(pairs.q, half, t->rows, &args->in[1], first, length, column, d);
-  rows_join(pairs.q_joined, width, pairs.q, half, t->rows, width);
-  rows_join(pairs.go_joined, width, pairs.go, half, t->rows, width);
+  const int64_t width = s->width;
+  rows_join(pairs.q_joined, width, pairs.q, width / 2, t->rows, width);
+  rows_join(pairs.go_joined, width, pairs.go, width / 2, t->rows, width);
 }
 
-static void keys_load(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
-                      int64_t row, int64_t rows, int64_t kv_head) {
+static void keys_ready(const attention_shape *s, backward_tiles *t, bool values) {
   const backward_pairs pairs = pairs_at(s, t);
-  const int64_t column = kv_head * s->head_dim, width = s->width, half = width / 2;
-  pairs_load(pairs.keys, half, KEYS, &args->in[3], row, rows, column, s->head_dim);
-  pairs_transpose(pairs.values_turned, KEYS, pairs.keys, half, KEYS, half);
-  pairs_load(pairs.keys, half, KEYS, &args->in[2], row, rows, column, s->head_dim);
-  pairs_transpose(pairs.keys_turned, KEYS, pairs.keys, half, KEYS, half);
-  rows_join(pairs.keys_joined, width, pairs.keys, half, KEYS, width);
+  const int64_t width = s->width, half = width / 2;
+  pairs_transpose(values ? pairs.values_turned : pairs.keys_turned, KEYS, pairs.keys, half, KEYS,
+                  half);
+  if (!values) rows_join(pairs.keys_joined, width, pairs.keys, half, KEYS, width);
 }
 
 /* Rounds what query_gradient made of ROWS queries, the first of them at row `i` of the block. */
@@ -105,10 +95,12 @@ static void queries_run(const ls_kernel_args *args, const attention_shape *s, ba
     pairs_multiply(t->dq + (begin + i) * width, width, pairs.ds + i * (KEYS / 2), KEYS / 2, 1,
                    pairs.keys_joined, width, ROWS, width, keys_seen(s, key, begin + i) / 2, true);
   }
+  float *all_dv = t->dv + t->key_row * width, *all_dk = t->dk + t->key_row * width;
   for (int64_t j = 0; j < KEYS; j += LS_LANES) {
-    const int64_t before = s->ahead > 1 ? 0 : key + j - begin, first = before > 0 ? before : 0;
+    const int64_t before = s->ahead > 1 ? 0 : key + j - begin;
+    const int64_t first = before > 0 ? before / 2 * 2 : 0; /* queries go by pairs */
     if (first >= rows) break;
-    float *dv = t->dv + (key + j) * width, *dk = t->dk + (key + j) * width;
+    float *dv = all_dv + j * width, *dk = all_dk + j * width;
     const int64_t from = first / 2 * KEYS + j, query = (begin + first) / 2 * width;
     pairs_multiply(dv, width, pairs.p_joined + from, 1, KEYS, pairs.go_joined + query, width,
                    LS_LANES, width, (rows - first) / 2, true);
@@ -117,5 +109,5 @@ static void queries_run(const ls_kernel_args *args, const attention_shape *s, ba
   }
 }
 
-const backward_steps LS_VECTOR(ls_backward_pairs) = {head_load, keys_load, queries_run};
+const backward_steps LS_VECTOR(ls_backward_pairs) = {true, head_ready, keys_ready, queries_run};
 #endif

@@ -93,6 +93,29 @@ LS_INLINE void pairs_load(uint32_t *tile, int64_t pairs, int64_t all_rows, const
     memset(tile + rows * pairs, 0, (size_t)((all_rows - rows) * pairs) * sizeof *tile);
 }
 
+/* A tile's row of `width` numbers, fp32 or `paired`. */
+LS_INLINE float *row_of_tile(const bool paired, float *tile, int64_t width, int64_t row) {
+  return tile + row * (paired ? width / 2 : width);
+}
+
+/* Reads rows of a head into a tile from its row `begin` on, as fp32 or, of bf16, as pairs. */
+LS_INLINE void rows_load(const bool paired, float *tile, int64_t width, int64_t begin,
+                         const ls_view *view, int64_t row, int64_t rows, int64_t column,
+                         int64_t columns) {
+  float *to = row_of_tile(paired, tile, width, begin);
+  if (paired)
+    pairs_load((uint32_t *)to, width / 2, rows, view, row, rows, column, columns);
+  else
+    tile_load(to, width, rows, view, row, rows, column, columns);
+}
+
+/* Zeros in rows [begin, end) of such a tile. */
+LS_INLINE void rows_clear(const bool paired, float *tile, int64_t width, int64_t begin,
+                          int64_t end) {
+  float *to = row_of_tile(paired, tile, width, begin);
+  if (begin < end) memset(to, 0, (size_t)(row_of_tile(paired, tile, width, end) - to) * sizeof *to);
+}
+
 /* target[columns, rows] = source[rows, columns], moved as pairs; `rows` is a multiple of LS_LANES,
  * `columns` of 4. */
 LS_INLINE void pairs_transpose(uint32_t *target, int64_t target_stride, const uint32_t *source,

@@ -82,46 +82,56 @@ LS_INLINE int64_t ring_first(const ls_kernel_args *args, const ring_share *share
   return share->places[ring_row(share, number, 0)] / sequence * sequence;
 }
 
-/* A sequence's rows, piece behind piece, and zeros up to `all_rows`. */
-LS_INLINE void ring_load(float *tile, int64_t width, int64_t all_rows, const ls_view *view,
-                         const ring_share *share, int64_t number, int64_t column, int64_t columns) {
-  for (int64_t p = 0; p < share->pieces; p++) {
-    const int64_t at = p * share->piece;
-    tile_load(tile + at * width, width, p + 1 < share->pieces ? share->piece : all_rows - at, view,
-              ring_row(share, number, p), share->piece, column, columns);
-  }
+/* Runs are looked for once for each block of keys, so rows are gone through many at a time. */
+enum { LS_MANY_ROWS = 8 * LS_LANES };
+
+/* Whether the `count` numbers behind one follow it. */
+LS_INLINE bool follow(const int32_t *one, int64_t count) {
+  int32_t others = 0;
+#pragma omp simd reduction(| : others)
+  for (int64_t i = 0; i < count; i++) others |= one[i + 1] ^ (one[i] + 1);
+  return others == 0;
+}
+
+/* The row behind the run of numbers that begins at row `row`. */
+LS_INLINE int64_t run_end(const int32_t *numbers, int64_t row, int64_t rows) {
+  while (row + LS_MANY_ROWS < rows && follow(numbers + row, LS_MANY_ROWS)) row += LS_MANY_ROWS;
+  while (row + 1 < rows && follow(numbers + row, 1)) row++;
+  return row + 1;
+}
+
+/* Whether none of `count` places is of the sequence that begins at `first`. */
+LS_INLINE bool elsewhere(const int32_t *places, int64_t count, int64_t first, int64_t sequence) {
+  const uint32_t begin = (uint32_t)first, length = (uint32_t)sequence;
+  uint32_t here = 0;
+#pragma omp simd reduction(| : here)
+  for (int64_t i = 0; i < count; i++) here |= (uint32_t)places[i] - begin < length;
+  return here == 0;
+}
+
+/* The first row from `row` on that is of the sequence. */
+LS_INLINE int64_t run_begin(const placed_rows *of, int64_t row, int64_t first, int64_t sequence) {
+  while (row + LS_MANY_ROWS < of->rows &&
+         elsewhere(of->places + row, LS_MANY_ROWS, first, sequence))
+    row += LS_MANY_ROWS;
+  while (row < of->rows && elsewhere(of->places + row, 1, first, sequence)) row++;
+  return row;
 }
 
 /* The next run of the sequence whose first token has place `first`. */
 static inline bool placed_next(const placed_rows *of, int64_t first, int64_t sequence,
                                placed_run *run) {
   const int32_t *places = of->places, *positions = of->positions;
-  int64_t row = run->next;
-  while (row < of->rows && (places[row] < first || places[row] >= first + sequence)) row++;
+  const int64_t row = run_begin(of, run->next, first, sequence);
   if (row == of->rows) return false;
-  int64_t next = row + 1;
-  while (next < of->rows && places[next] == places[next - 1] + 1 &&
-         places[next] < first + sequence &&
-         (!positions || positions[next] == positions[next - 1] + 1))
-    next++;
+  const int64_t rows = least(of->rows, row + first + sequence - places[row]);
+  const int64_t last = positions ? run_end(positions, row, rows) : rows;
+  const int64_t next = run_end(places, row, last);
   const int64_t begin = places[row] - first;
   const int64_t seen = positions && begin > positions[row] ? begin - positions[row] : 0;
   const int64_t stop = of->remaining ? begin + of->remaining[row] + 1 : INT64_MAX / 2;
   *run = (placed_run){row, begin, begin + next - row, seen, stop, next};
   return true;
-}
-
-/* Reads places [from, end) of a sequence into a tile, wherever they lie. */
-static inline void placed_load(float *tile, int64_t width, const ls_view *view,
-                               const placed_rows *of, int64_t first, int64_t sequence, int64_t from,
-                               int64_t end, int64_t column, int64_t columns) {
-  placed_run run = {0};
-  while (placed_next(of, first, sequence, &run)) {
-    const int64_t begin = run.begin > from ? run.begin : from, rows = least(run.end, end) - begin;
-    if (rows > 0)
-      tile_load(tile + (begin - from) * width, width, rows, view, run.row + begin - run.begin, rows,
-                column, columns);
-  }
 }
 
 #endif
