@@ -7,6 +7,7 @@
 
 #include "device/cuda/kernels/cuda_modules.h"
 #include "support/cuda_case.h"
+#include "support/stand_in/numbers.h"
 
 enum { CASES = 3 }; /* of every op */
 
@@ -286,6 +287,91 @@ static void test_cut_lines_and_long_texts(void **state) {
   }
 }
 
+/* A matrix of numbers of a format, each row times a power of two of its own or all times one; some
+ * with a NaN, or with an infinity, beside which scales are 1. */
+static void make_coded(uint16_t *numbers, int64_t rows, int64_t stride, int64_t columns,
+                       ls_fp8 format, bool one) {
+  const stand_in_type type = format == LS_FP8_E4M3 ? STAND_IN_E4M3 : STAND_IN_E5M2;
+  const bool odd = random_below(4) == 0;
+  int power = 0;
+  for (int64_t r = 0; r < rows; r++) {
+    if (r == 0 || !one) power = odd && format == LS_FP8_E5M2 ? 0 : (int)random_below(40) - 20;
+    for (int64_t c = 0; c < stride; c++) {
+      float value = number_of_code((unsigned)random_below(256), type);
+      if (!odd && !isfinite(value)) value = 1;
+      numbers[r * stride + c] = ls_f32_to_bf16(c < columns ? ldexpf(value, power) : 0);
+    }
+  }
+}
+
+/* What codes and scales stand for is what they were made of, to the bit, and the largest of a scale
+ * has no room for twice of it; zeros are behind. */
+static void compare_codes(const ls_cuda_coding *coding) {
+  const stand_in_type type = coding->format == LS_FP8_E4M3 ? STAND_IN_E4M3 : STAND_IN_E5M2;
+  const float most = coding->format == LS_FP8_E4M3 ? 448 : 57344;
+  const int64_t across = coding->turned ? coding->columns : coding->rows;
+  const int64_t along = coding->turned ? coding->rows : coding->columns;
+  float all = 0;
+  for (int64_t r = 0; r < coding->stored; r++) {
+    float largest = 0;
+    for (int64_t c = 0; c < coding->stride; c++) {
+      const uint8_t code = coding->codes[r * coding->stride + c];
+      const bool exists = r < across && c < along;
+      const int64_t row = coding->turned ? c : r, column = coding->turned ? r : c;
+      const float from =
+          exists ? ls_bf16_to_f32(
+                       ((const uint16_t *)coding->from->data)[row * coding->from->dims[1] + column])
+                 : 0;
+      const float is = number_of_code(code, type), made = is * coding->scales[r];
+      if (!exists ? code != 0 : isnan(from) ? !isnan(made) : made != from)
+        fail_msg("%g has code %d with scale %g", from, code, coding->scales[r]);
+      if (isfinite(is)) largest = fmaxf(largest, fabsf(is));
+    }
+    all = fmaxf(all, largest);
+    const bool free = largest == 0 || coding->turned; /* of infinity, scales are 1 */
+    if (!free && largest * 2 <= most && coding->scales[r] != 1)
+      fail_msg("row %lld could have twice the scale", (long long)r);
+  }
+  if (coding->turned && all > 0 && all * 2 <= most && coding->scales[0] != 1)
+    fail_msg("all could have twice the scale");
+}
+
+static void test_codes_of_8_bits(void **state) {
+  (void)state;
+  const ls_device_facts facts = cuda_facts();
+  for (int n = 0; n < 24; n++) {
+    const int64_t rows = any_rows(), columns = random_below(4) ? any_size() : 2100;
+    const operand o = matrix_of(rows, columns, 1, n % 3 ? (8 - columns % 8) % 8 : 0);
+    const bool turned = n % 2, shifted = n % 5 == 0;
+    char *numbers = bytes_of((size_t)stored_count(&o) * 2 + 2), *last = NULL;
+    const ls_view view = view_of(&o, LS_BF16, numbers + (shifted ? 2 : 0));
+    ls_cuda_coding coding = {.from = &view,
+                             .format = n % 4 < 2 ? LS_FP8_E4M3 : LS_FP8_E5M2,
+                             .turned = turned,
+                             .rows = rows,
+                             .columns = columns,
+                             .stored = (turned ? columns : rows) + random_below(20),
+                             .stride = ((turned ? rows : columns) + 15) / 16 * 16};
+    make_coded(view.data, rows, o.dims[1], columns, coding.format, turned);
+    const size_t bytes = (size_t)(coding.stored * coding.stride);
+    coding.codes = (uint8_t *)bytes_of(bytes);
+    coding.scales = (float *)(void *)bytes_of((size_t)coding.stored * sizeof(float));
+    coding.parts = (float *)(void *)bytes_of((size_t)ls_cuda_coding_parts(&facts) * sizeof(float));
+    for (int order = 0; order < CUDA_ORDERS; order++) {
+      ls_cuda_launches launches;
+      ls_error error = {0};
+      memset(coding.codes, 0xee, bytes);
+      assert_int_equal(ls_cuda_choose_coding(&facts, &coding, &launches, &error), LS_OK);
+      const char *wrong = cuda_launch_all(&launches, order ? random_bits() | 1 : 0);
+      if (wrong) fail_msg("%s", wrong);
+      compare_codes(&coding);
+      if (last && memcmp(last, coding.codes, bytes) != 0) fail_msg("another order, other codes");
+      if (!last) memcpy(last = bytes_of(bytes), coding.codes, bytes);
+    }
+    free(last), free(numbers), free(coding.codes), free(coding.scales), free(coding.parts);
+  }
+}
+
 /* Products are the library's. All other ops have kernels of their own. */
 static void test_ops_without_kernels(void **state) {
   (void)state;
@@ -400,13 +486,11 @@ int main(void) {
   const char *given = getenv("LS_TEST_SEED");
   random_state = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
   print_message("seed %llu (LS_TEST_SEED)\n", (unsigned long long)random_state);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_op),
-                                     cmocka_unit_test(test_wide_norms),
-                                     cmocka_unit_test(test_held_norms),
-                                     cmocka_unit_test(test_cut_lines_and_long_texts),
-                                     cmocka_unit_test(test_ops_without_kernels),
-                                     cmocka_unit_test(test_what_is_refused),
-                                     cmocka_unit_test(test_sums_of_ranks),
-                                     cmocka_unit_test(test_modules)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_every_op),        cmocka_unit_test(test_wide_norms),
+      cmocka_unit_test(test_held_norms),      cmocka_unit_test(test_cut_lines_and_long_texts),
+      cmocka_unit_test(test_codes_of_8_bits), cmocka_unit_test(test_ops_without_kernels),
+      cmocka_unit_test(test_what_is_refused), cmocka_unit_test(test_sums_of_ranks),
+      cmocka_unit_test(test_modules)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

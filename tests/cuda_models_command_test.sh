@@ -2,18 +2,12 @@
 # Models, tasks, layouts and optimizers with ops of their own on GPUs without one, as
 # cuda_command_test.sh has it: frozen weights in blocks, pairs of answers, mixtures of experts, sequences
 # that are shared out, dropout of attention, latent attention, sinks, encoders, classes, a teacher,
-# vectors of texts, products in fp8.
+# vectors of texts, products in fp8: of codes where the GPU and cuBLASLt have them.
 # A run ends where the CPU's run of the same file ends. $1: the lockstep program.
 set -u
 tests=$(cd "$(dirname "$0")" && pwd)
 . "$tests/support/small_run.sh"
 . "$tests/support/stand_ins.sh"
-
-cat >gpu <<END
-#!/bin/sh
-LD_LIBRARY_PATH="$stand_in" LS_STAND_IN=gpus=4 exec "$plain" "\$@"
-END
-chmod +x gpu
 
 cat >mixtral.json <<'END'
 {"model_type": "mixtral", "vocab_size": 256, "hidden_size": 32, "intermediate_size": 48,
@@ -74,9 +68,7 @@ both() {
   shift
   rm -rf cpu gpu-run
   run 0 train run.yaml out=cpu "$@"
-  lockstep=$work/gpu
-  run 0 train run.yaml out=gpu-run device.kind=cuda "$@"
-  lockstep=$plain
+  on_gpu 0 train run.yaml out=gpu-run device.kind=cuda "$@"
   found=$(same "$band") || fail "$*: GPUs differ from the CPU: $found"
   echo "$*: $found"
 }
@@ -178,7 +170,7 @@ both 5e-6 model=modernbert dtype=fp32 $mlm
 both 5e-6 model=roberta dtype=fp32 $mlm mesh.tp=2 mesh.cp=2 dropout=auto
 both 2e-2 model=modernbert dtype=bf16 $mlm mesh.dp_shard=2 zero=3
 
-# Vectors of texts: of a last token, and of the mean of all. Products in fp8.
+# Vectors of texts: of a last token, and of the mean of all.
 i=0
 while [ $i -lt 12 ]; do
   echo "{\"query\": \"$i * $i\", \"positive\": \"$((i * i)).\", \"negative\": \"No, $i\"}"
@@ -189,8 +181,34 @@ train.batch=2 train.lr=3e-3 eval.every=4"
 both 5e-6 $base dtype=fp32 $embed mesh.dp_shard=2 zero=2
 both 5e-6 model=modernbert data.tokenizer=auto dtype=fp32 $embed mesh.tp=2 embed.group=1 train.microbatches=2
 both 2e-2 $base dtype=bf16 $embed embed.pooling=mean mesh.cp=2
-both 2e-2 model=small.json dtype=fp8
+
+# Products in fp8: of codes, with scales in the product or by a pass; some of them, or none.
+codes="products y and dx are of codes of 8 bits"
+settings=gpus=4,log=$work/calls
 both 2e-2 model=llama.json dtype=fp8 mesh.dp_shard=2 zero=3 mesh.tp=2 recompute=full
+says "fp8: 40 of 40 $codes, scales of tokens in the product"
+grep -q "^products of codes [1-9]" calls || fail "no product of codes: $(cat calls)"
+both 2e-2 model=small.json dtype=fp8 mesh.tp=2
+says "fp8: 22 of 28 $codes, scales of tokens in the product; the other 6 are of bf16: rows"
+settings=gpus=4,cc=89
+both 2e-2 model=gpt2.json dtype=fp8 mesh.dp_shard=2 zero=3
+says "$codes, scales of tokens by a pass over what it gives (cuBLASLt takes scales of rows on sm_90 alone)"
+settings=gpus=1,driver=12080,cublaslt=120803,cublaslt_cuda=12080
+both 2e-2 model=small.json dtype=fp8
+says "by a pass over what it gives (cuBLASLt before 12.9 takes no scales of rows)"
+settings=gpus=1,codes=none
+both 2e-2 model=small.json dtype=fp8
+says "cuBLASLt has no product of"
+emulated() { # REASON SETTINGS
+  settings=gpus=1,$2,log=$work/emulated
+  rm -rf gpu-run emulated
+  on_gpu 0 train run.yaml out=gpu-run device.kind=cuda model=small.json dtype=fp8 train.steps=1
+  says "fp8 is emulated: operands are rounded to it and held in bf16, which is no faster ($1"
+  ! grep -q "^products of codes" emulated || fail "emulated, and a product of codes: $(cat emulated)"
+}
+emulated "cuBLASLt before 12.1.3 " cc=89,driver=12010,cublaslt=120101,cublaslt_cuda=12010
+emulated "GPUs before sm_89 " cc=80
+settings=gpus=4
 
 # The other optimizers.
 both 5e-6 model=small.json dtype=fp32 optimizer.name=adamw8bit mesh.dp_shard=2 zero=3

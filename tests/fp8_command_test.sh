@@ -49,7 +49,7 @@ for dtype in fp8 bf16; do
     sed -n 's/.*"step_seconds": *\([^,]*\),*/\1/p' output >>seconds
   done
 done
-awk '{ s[NR] = $1 } END { exit !(NR == 4 && s[1] < 0.9 * s[3] && s[2] > s[4]) }' seconds ||
+awk '{ s[NR] = $1 } END { exit !(NR == 4 && s[1] < 0.95 * s[3] && s[2] > s[4]) }' seconds ||
   fail "seconds: $(cat seconds)"
 
 # What is not built.

@@ -137,6 +137,8 @@ static ls_status check(ls_arena *arena, const ls_words *words, void *given, ls_e
     printf("frozen: %.2f M parameters, proved to stay as they are\n", (double)frozen / 1e6);
   const char *teacher = ls_teacher_text(arena, session);
   if (teacher) printf("%s\n", teacher);
+  const char *fp8 = ls_session_fp8(arena, session);
+  if (fp8) printf("%s\n", fp8);
   print_proof(&proof);
   print_saving(&proof.saving);
   print_memory(session);

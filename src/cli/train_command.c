@@ -163,10 +163,8 @@ static void describe(const ls_session *session, const ls_dataset *dataset,
           ls_session_dtype(session), session->devices, session->devices == 1 ? "" : "s",
           ls_layout_print(session->arena, layout), session->device.facts.threads,
           session->device.facts.threads == 1 ? "" : "s");
-  if (session->config.fp8)
-    fprintf(stderr,
-            "fp8 is emulated: operands are rounded to it and held in %s, which is no faster\n",
-            ls_dtype_name(layout->compute));
+  const char *fp8 = ls_session_fp8(session->arena, session);
+  if (fp8) fprintf(stderr, "%s\n", fp8);
   fprintf(stderr, "tokenizer %s, %d ids; %lld training tokens %s\n", tokenizer->name,
           (int)tokenizer->vocabulary, (long long)dataset->training_tokens,
           describe_data(session->arena, dataset));

@@ -111,6 +111,11 @@ ls_view ls_program_view(const ls_program *program, int rank, int value);
  * need none. Ranks of a stage differ in it by what is padding on the last of them. */
 int64_t ls_program_workspace(const ls_device_facts *facts, const ls_program *program, int rank);
 
+/* Instructions that are products of operands rounded to fp8, but for those of weights' gradients;
+ * in `codes` those of them that the device does with codes of 8 bits. */
+int ls_program_fp8_products(const ls_device_facts *facts, const ls_program *program, int rank,
+                            int *codes);
+
 /* LS_INPUT where storages of the program do not lie as the device's kernels want operands to. */
 LS_CHECKED ls_status ls_program_check_alignment(const ls_device_facts *facts,
                                                 const ls_program *program, ls_error *error);

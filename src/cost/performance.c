@@ -139,7 +139,9 @@ ls_status ls_performance_of(const ls_device_facts *facts, const ls_cluster *clus
   made->flops_per_s[LS_BF16] = half * share.product;
   made->flops_per_s[LS_F16] =
       (flops[LS_CATALOG_FP16] > 0 ? flops[LS_CATALOG_FP16] : half) * share.product;
-  if (flops[LS_CATALOG_FP8] > 0) made->fp8_flops_per_s = flops[LS_CATALOG_FP8] * share.product;
+  if (facts->fp8 && flops[LS_CATALOG_FP8] > 0)
+    made->fp8_flops_per_s = flops[LS_CATALOG_FP8] * share.product;
+  made->fp8_pass = facts->fp8 == LS_FP8_BY_PASS;
   made->flops_per_s[LS_F32] = flops[LS_CATALOG_FP32] * share.product;
   made->flops_per_s[LS_F64] = flops[LS_CATALOG_FP32] * share.product / 2;
   if (!(half > 0) || !(of->memory_bytes_per_s > 0))
@@ -186,11 +188,25 @@ static double flops_rate(const ls_performance *performance, const ls_work_operan
 }
 
 /* Whether a product is done at the rate of fp8: that of a weight's gradient sums over tokens, each
- * with a scale of its own, and so is one of wider numbers. */
+ * with a scale of its own, and so is one of wider numbers; libraries take rows of 16. */
 static bool rounded_rate(const ls_performance *performance, ls_op_kind kind,
-                         const ls_attributes *attributes) {
+                         const ls_attributes *attributes, const ls_work_operand *out) {
   return performance->fp8_flops_per_s > 0 && attributes->fp8 && ls_op_row(kind)->product &&
-         kind != LS_OP_LINEAR_DW;
+         kind != LS_OP_LINEAR_DW && out->dims[out->ndim - 1] % 16 == 0;
+}
+
+/* Kernels around a product of codes: each operand is read, again from near by where its scale has
+ * been found, and its codes are written; a weight that is turned is read twice. And the pass over
+ * what the product gives. */
+static double codes_seconds(const ls_performance *performance, ls_op_kind kind,
+                            const ls_work_operand *in, const ls_work_operand *out) {
+  const double moved[] = {ls_work_operand_bytes(&in[0]) * 1.5,
+                          ls_work_operand_bytes(&in[1]) * (kind == LS_OP_LINEAR ? 1.5 : 2.5),
+                          performance->fp8_pass ? ls_work_operand_bytes(out) * 2 : 0};
+  double seconds = 0;
+  for (int i = 0; i < 3; i++)
+    if (moved[i] > 0) seconds += fmax(moved[i] / performance->bytes_per_s, performance->kernel_s);
+  return seconds;
 }
 
 /* Attention that keeps its scores: batched products over whole sequences, two forward and four
@@ -236,12 +252,13 @@ double ls_op_seconds(const ls_performance *performance, ls_op_kind kind,
   }
   const ls_work work = ls_op_work(kind, attributes, in, inputs, out, outputs);
   const ls_kernel_traits *traits = &performance->traits;
-  double seconds = work.bytes / performance->bytes_per_s;
+  double seconds = work.bytes / performance->bytes_per_s, codes = 0;
   if (traits->elementwise > 0 && !(work.flops > 0)) seconds *= traits->elementwise;
   if (work.flops > 0 && outputs > 0) {
-    const double rate = rounded_rate(performance, kind, attributes)
-                            ? performance->fp8_flops_per_s
-                            : flops_rate(performance, in, inputs);
+    const bool rounded = rounded_rate(performance, kind, attributes, out);
+    const double rate =
+        rounded ? performance->fp8_flops_per_s : flops_rate(performance, in, inputs);
+    if (rounded) codes = codes_seconds(performance, kind, in, out);
     double flops_s = work.flops / (rate * performance->attention_share);
     if (ls_op_row(kind)->product)
       flops_s = linear_seconds(performance, work.flops, kind, in, out, rate);
@@ -249,7 +266,7 @@ double ls_op_seconds(const ls_performance *performance, ls_op_kind kind,
       flops_s = unfused_seconds(performance, kind == LS_OP_ATTENTION_BWD, attributes, in, rate);
     if (flops_s > seconds) seconds = flops_s;
   }
-  return seconds > performance->kernel_s ? seconds : performance->kernel_s;
+  return (seconds > performance->kernel_s ? seconds : performance->kernel_s) + codes;
 }
 
 ls_group_shape ls_group_shape_of(const ls_mesh *mesh, int rank, ls_axes axes, int per_host) {

@@ -44,6 +44,7 @@ typedef struct ls_performance {
   const char *name;
   double flops_per_s[LS_DTYPE_COUNT]; /* of products whose operands have this dtype; 0: none */
   double fp8_flops_per_s;             /* of operands rounded to fp8; 0: as their dtype's */
+  bool fp8_pass;                      /* scales of tokens are a pass over what they give */
   double bytes_per_s;                 /* of memory */
   double attention_share;             /* of flops_per_s, of ops that are no product */
   double kernel_s;                    /* the least that a kernel takes on the device */

@@ -13,8 +13,8 @@ ls_view ls_program_view(const ls_program *program, int rank, int index) {
   return view;
 }
 
-static size_t workspace_of(const ls_device_facts *facts, const ls_program *program, int rank,
-                           const ls_instruction *instruction) {
+static ls_kernel_args args_of(const ls_program *program, int rank,
+                              const ls_instruction *instruction) {
   ls_kernel_args args = {.attributes = &instruction->attributes,
                          .inputs = instruction->inputs,
                          .outputs = instruction->outputs};
@@ -22,7 +22,7 @@ static size_t workspace_of(const ls_device_facts *facts, const ls_program *progr
     args.in[i] = ls_program_view(program, rank, instruction->in[i]);
   for (int o = 0; o < args.outputs; o++)
     args.out[o] = ls_program_view(program, rank, instruction->out[o]);
-  return ls_device_workspace(facts, instruction->kind, &args);
+  return args;
 }
 
 int64_t ls_program_workspace(const ls_device_facts *facts, const ls_program *program, int rank) {
@@ -36,11 +36,28 @@ int64_t ls_program_workspace(const ls_device_facts *facts, const ls_program *pro
       const ls_instruction *each = &all[body->first + i];
       if (each->collective != LS_COLLECTIVE_NONE) continue;
       if (before && ls_instructions_alike(program, each, &before[i])) continue;
-      const size_t bytes = workspace_of(facts, program, rank, each);
+      const ls_kernel_args args = args_of(program, rank, each);
+      const size_t bytes = ls_device_workspace(facts, each->kind, &args);
       if (bytes > most) most = bytes;
     }
   }
   return (int64_t)most;
+}
+
+int ls_program_fp8_products(const ls_device_facts *facts, const ls_program *program, int rank,
+                            int *codes) {
+  int products = 0;
+  *codes = 0;
+  for (int i = 0; i < program->instructions.count; i++) {
+    const ls_instruction *each = &program->instructions.items[i];
+    const bool summed = each->kind == LS_OP_LINEAR || each->kind == LS_OP_LINEAR_DX;
+    if (each->collective != LS_COLLECTIVE_NONE || !summed || !each->attributes.fp8) continue;
+    ls_kernel_args args = args_of(program, rank, each);
+    args.accumulate[0] = each->write[0] != LS_WRITE;
+    products++;
+    *codes += facts->takes_codes && facts->takes_codes(facts, each->kind, &args);
+  }
+  return products;
 }
 
 ls_status ls_program_check_alignment(const ls_device_facts *facts, const ls_program *program,

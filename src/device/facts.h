@@ -23,6 +23,14 @@ typedef struct ls_overhead {
 
 enum { LS_MAX_OVERHEADS = 4 };
 
+/* How products of operands that were rounded to fp8 are done: of the numbers as they are held, or
+ * of codes of 8 bits, with scales of rows in the product or by a pass over what it gives. */
+typedef enum ls_fp8_products {
+  LS_FP8_EMULATED = 0,
+  LS_FP8_BY_PASS,
+  LS_FP8_IN_PRODUCT
+} ls_fp8_products;
+
 struct ls_device_facts {
   const char *name;     /* "cpu", "h100-sxm-80" */
   const char *set;      /* of instructions: "avx512_bf16", "sm_90" */
@@ -46,6 +54,10 @@ struct ls_device_facts {
   const char *engine;      /* the one that is asked for; NULL: the first that can */
   bool overlaps;           /* transfers run beside kernels, on queues of their own */
   bool places;             /* its attention takes tokens in an order of their own */
+  ls_fp8_products fp8;
+  const char *fp8_why; /* it is not done in a better way; NULL: there is nothing to say */
+  /* Whether a product is one of codes; data pointers are not read. NULL: none is. */
+  bool (*takes_codes)(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args);
   /* Upper bound of a call's workspace; data pointers are not read. */
   size_t (*workspace)(const ls_device_facts *facts, ls_op_kind kind, const ls_kernel_args *args);
   const char *workspace_source;

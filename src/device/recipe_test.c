@@ -204,8 +204,13 @@ static void test_cuda_recipes(void **state) {
   static const struct {
     const char *id;
     size_t product;
-  } devices[] = {
-      {"a100-sxm-80", 4}, {"l40s", 4}, {"h100-sxm-80", 32}, {"b200-sxm-180", 32}, {"rtx5090", 32}};
+    ls_fp8_products fp8;
+  } devices[] = {{"a100-sxm-80", 4, LS_FP8_EMULATED},
+                 {"l40s", 4, LS_FP8_BY_PASS},
+                 {"h100-sxm-80", 32, LS_FP8_IN_PRODUCT},
+                 {"b200-sxm-180", 32, LS_FP8_BY_PASS},
+                 {"rtx5090", 32, LS_FP8_BY_PASS}};
+  const ls_attributes rounded = {.fp8 = LS_FP8_E4M3};
   const ls_attributes attributes = {.head_dim = 128, .sequence = 4096};
   const operand q = matrix_of(16384, 4096, 0, 0), kv = matrix_of(16384, 1024, 0, 0);
   ls_kernel_args args = {.attributes = &attributes, .inputs = 6, .outputs = 3};
@@ -221,6 +226,13 @@ static void test_cuda_recipes(void **state) {
     assert_true(ls_device_facts_of(found, &facts));
     assert_true(ls_device_multiplies(&facts, LS_BF16));
     assert_int_equal(ls_device_workspace(&facts, LS_OP_LINEAR, &args), devices[d].product << 20);
+    assert_int_equal(facts.fp8, devices[d].fp8);
+    ls_kernel_args codes = args; /* a byte for each number, and a scale for each row */
+    codes.attributes = &rounded;
+    codes.inputs = 2;
+    const size_t bytes = ls_device_workspace(&facts, LS_OP_LINEAR, &codes);
+    const size_t of_codes = (16384 + 4096) * (4096 + sizeof(float));
+    assert_int_equal(bytes, (devices[d].product << 20) + (facts.fp8 ? of_codes : 0));
     const size_t backward = ls_device_workspace(&facts, LS_OP_ATTENTION_BWD, &args);
     const size_t planned =
         ((size_t)(facts.architecture == 90 ? 512 : 768) << 20) + (size_t)16384 * 32 * sizeof(float);

@@ -86,6 +86,9 @@ LS_CHECKED ls_status ls_session_create_evaluation(ls_arena *arena, ls_run_file *
 /* The name of the run's dtype: "fp8" where products are in that, else that of compute. */
 const char *ls_session_dtype(const ls_session *session);
 
+/* How products in fp8 are done on its devices, in one line; NULL: none are. In the arena. */
+const char *ls_session_fp8(ls_arena *arena, const ls_session *session);
+
 /* Bytes that a device may use: device.memory, else what it has; 0: neither is known. */
 int64_t ls_session_limit(const ls_session *session);
 

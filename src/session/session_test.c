@@ -245,6 +245,39 @@ static void devices_that_are_not_here(void **state) {
   ls_arena_destroy(&arena);
 }
 
+static void how_products_in_fp8_are_done(void **state) {
+  (void)state;
+  static const struct {
+    const char *on, *dtype, *expected;
+  } cases[] = {{"h100-sxm-80", "dtype=fp8",
+                "fp8: 96 of 96 products y and dx are of codes of 8 bits, scales of tokens in the "
+                "product"},
+               {"l40s", "dtype=fp8", "a pass over what it gives (cuBLASLt takes scales"},
+               {"a100-sxm-40", "dtype=fp8", "no faster (GPUs before sm_89 multiply no"},
+               {"h100-sxm-80", "dtype=bf16", NULL}};
+  ls_arena *arena = ls_arena_create();
+  ls_catalog *catalog;
+  assert_int_equal(ls_catalog_read(arena, NULL, &catalog, NULL), LS_OK);
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    ls_device_facts facts;
+    const ls_accelerator *found;
+    ls_run_file *run;
+    ls_session *session;
+    ls_error error = {0};
+    const char *words[] = {"model=gpt2-10m", "data.seq_len=128", "train.batch=8", "dropout=0",
+                           cases[c].dtype};
+    assert_int_equal(ls_catalog_find(catalog, cases[c].on, &found, NULL), LS_OK);
+    assert_true(ls_device_facts_of(found, &facts));
+    assert_int_equal(ls_run_file_read(arena, NULL, words, 5, &run, &error), LS_OK);
+    if (ls_session_create_on(arena, run, 1, 1, &facts, &session, &error) != LS_OK)
+      fail_msg("%s", error.text);
+    const char *text = ls_session_fp8(arena, session);
+    if (!cases[c].expected != !text || (text && !strstr(text, cases[c].expected)))
+      fail_msg("%s, expected %s", text ? text : "nothing", cases[c].expected);
+  }
+  ls_arena_destroy(&arena);
+}
+
 /* Refused where it is compiled, and where a program is loaded that was compiled for another. */
 static void kernels_that_want_another_alignment(void **state) {
   (void)state;
@@ -284,6 +317,7 @@ int main(void) {
       cmocka_unit_test(ranks_fail_without_a_record),
       cmocka_unit_test(workspace_is_part_of_what_is_needed),
       cmocka_unit_test(devices_that_are_not_here),
+      cmocka_unit_test(how_products_in_fp8_are_done),
       cmocka_unit_test(a_tokenizer_of_more_ids_is_refused),
       cmocka_unit_test(kernels_that_want_another_alignment),
   };

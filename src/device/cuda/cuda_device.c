@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "device/cuda/cuda_gpu.h"
+#include "device/cuda/cuda_recipe.h"
 
 static struct {
   pthread_mutex_t lock; /* of users, contexts and the opening */
@@ -286,6 +287,7 @@ ls_status ls_cuda_device_open(const ls_device_options *options, ls_device *devic
   if (!ls_device_facts_of(&as, &device->facts))
     return ls_fail(error, LS_INPUT, "GPU 0 (%s): no recipe is known for sm_%d; take cpu", gpu->name,
                    gpu->architecture);
+  ls_cuda_set_fp8(&device->facts, process.libraries.cublaslt.cublasLtGetVersion());
   choose_queues(options, &device->facts);
   /* Ranks that share a GPU reach less. */
   device->sheet_flops_per_s = options->loopback ? 0 : sheet_flops(&as, options->compute);

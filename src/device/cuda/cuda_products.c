@@ -1,5 +1,6 @@
 /* Products by cuBLASLt. It has matrices by columns, so ours are its transposes: of y = x w^T it is
  * given y^T = w x^T. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,8 +15,15 @@ enum {
   PRODUCT_TRANSPOSE_B = 4,
   PRODUCT_EPILOGUE = 7,
   PRODUCT_BIAS = 8,
+  PRODUCT_SCALE_A = 17, /* where it lies */
+  PRODUCT_SCALE_B = 18,
+  PRODUCT_FAST_SUMS = 25,
+  PRODUCT_SCALES_OF_A = 31, /* what it is: 1 number, or one for each row */
+  PRODUCT_SCALES_OF_B = 32,
   PREFERENCE_WORKSPACE = 1,
-  ADD_BIAS = 4, /* CUBLASLT_EPILOGUE_BIAS */
+  ADD_BIAS = 4,      /* CUBLASLT_EPILOGUE_BIAS */
+  OF_EACH_ROW = 3,   /* CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F */
+  NOT_SUPPORTED = 15 /* CUBLAS_STATUS_NOT_SUPPORTED */
 };
 
 enum { MOST_SHAPES = 256 };
@@ -26,7 +34,9 @@ typedef struct shape {
   int64_t stride_a, stride_b, stride_out;
   size_t workspace;
   bool transpose_a, transpose_b, biased;
+  bool scaled; /* by vectors of its rows and columns */
   ls_dtype in, out;
+  ls_fp8 a, b; /* of codes; else none */
 } shape;
 
 typedef struct prepared {
@@ -34,6 +44,7 @@ typedef struct prepared {
   cublasLtMatmulDesc_t product;
   cublasLtMatrixLayout_t a, b, out;
   cublasLtMatmulAlgo_t algo;
+  bool none; /* the library has no product of these codes */
 } prepared;
 
 struct ls_cuda_products {
@@ -71,6 +82,14 @@ void ls_cuda_products_destroy(ls_cuda_products **products) {
   if ((*products)->handle) (void)library()->cublasLtDestroy((*products)->handle);
   free(*products);
   *products = NULL;
+}
+
+/* Once a process, since all ranks would say the same. */
+static void say_none(const shape *of) {
+  static atomic_flag said = ATOMIC_FLAG_INIT;
+  if (!atomic_flag_test_and_set(&said))
+    ls_warn("cuBLASLt has no product of %lld x %lld x %lld codes of 8 bits: it is done in bf16",
+            (long long)of->rows, (long long)of->columns, (long long)of->depth);
 }
 
 static cublasEnum type_of(ls_dtype dtype) {
@@ -112,37 +131,49 @@ static shape shape_of(ls_op_kind kind, const ls_kernel_args *args) {
   return made;
 }
 
+static cublasEnum type_of_codes(ls_fp8 format, ls_dtype otherwise) {
+  return format == LS_FP8_E4M3   ? 28 /* CUDA_R_8F_E4M3 */
+         : format == LS_FP8_E5M2 ? 29 /* CUDA_R_8F_E5M2 */
+                                 : type_of(otherwise);
+}
+
 static ls_status add_layout(bool transposed, int64_t rows, int64_t columns, int64_t stride,
-                            ls_dtype dtype, cublasLtMatrixLayout_t *layout, ls_error *error) {
-  return did(library()->cublasLtMatrixLayoutCreate(layout, type_of(dtype),
-                                                   (uint64_t)(transposed ? columns : rows),
-                                                   (uint64_t)(transposed ? rows : columns), stride),
-             "cublasLtMatrixLayoutCreate", error);
+                            cublasEnum type, cublasLtMatrixLayout_t *layout, ls_error *error) {
+  return did(
+      library()->cublasLtMatrixLayoutCreate(layout, type, (uint64_t)(transposed ? columns : rows),
+                                            (uint64_t)(transposed ? rows : columns), stride),
+      "cublasLtMatrixLayoutCreate", error);
+}
+
+static ls_status set(prepared *made, cublasEnum attribute, const void *value, size_t bytes,
+                     ls_error *error) {
+  return did(library()->cublasLtMatmulDescSetAttribute(made->product, attribute, value, bytes),
+             "cublasLtMatmulDescSetAttribute", error);
 }
 
 static ls_status describe(prepared *made, ls_error *error) {
   const shape *of = &made->of;
-  const ls_cublaslt_calls *calls = library();
-  const int32_t transposed = CUBLAS_TRANSPOSED;
-  LS_TRY(did(calls->cublasLtMatmulDescCreate(&made->product, CUBLAS_COMPUTE_FP32, type_of(LS_F32)),
-             "cublasLtMatmulDescCreate", error));
-  if (of->transpose_a)
-    LS_TRY(did(calls->cublasLtMatmulDescSetAttribute(made->product, PRODUCT_TRANSPOSE_A,
-                                                     &transposed, sizeof transposed),
-               "cublasLtMatmulDescSetAttribute", error));
-  if (of->transpose_b)
-    LS_TRY(did(calls->cublasLtMatmulDescSetAttribute(made->product, PRODUCT_TRANSPOSE_B,
-                                                     &transposed, sizeof transposed),
-               "cublasLtMatmulDescSetAttribute", error));
+  const int32_t transposed = CUBLAS_TRANSPOSED, each_row = OF_EACH_ROW;
   const uint32_t epilogue = ADD_BIAS;
-  if (of->biased)
-    LS_TRY(did(calls->cublasLtMatmulDescSetAttribute(made->product, PRODUCT_EPILOGUE, &epilogue,
-                                                     sizeof epilogue),
-               "cublasLtMatmulDescSetAttribute", error));
-  LS_TRY(add_layout(of->transpose_a, of->rows, of->depth, of->stride_a, of->in, &made->a, error));
+  const int8_t fast = 0; /* sums of Hopper's tensor cores are carried on in fp32 */
   LS_TRY(
-      add_layout(of->transpose_b, of->depth, of->columns, of->stride_b, of->in, &made->b, error));
-  return add_layout(false, of->rows, of->columns, of->stride_out, of->out, &made->out, error);
+      did(library()->cublasLtMatmulDescCreate(&made->product, CUBLAS_COMPUTE_FP32, type_of(LS_F32)),
+          "cublasLtMatmulDescCreate", error));
+  if (of->transpose_a)
+    LS_TRY(set(made, PRODUCT_TRANSPOSE_A, &transposed, sizeof transposed, error));
+  if (of->transpose_b)
+    LS_TRY(set(made, PRODUCT_TRANSPOSE_B, &transposed, sizeof transposed, error));
+  if (of->biased) LS_TRY(set(made, PRODUCT_EPILOGUE, &epilogue, sizeof epilogue, error));
+  if (of->a) LS_TRY(set(made, PRODUCT_FAST_SUMS, &fast, sizeof fast, error));
+  if (of->scaled) {
+    LS_TRY(set(made, PRODUCT_SCALES_OF_A, &each_row, sizeof each_row, error));
+    LS_TRY(set(made, PRODUCT_SCALES_OF_B, &each_row, sizeof each_row, error));
+  }
+  const cublasEnum a = type_of_codes(of->a, of->in), b = type_of_codes(of->b, of->in);
+  LS_TRY(add_layout(of->transpose_a, of->rows, of->depth, of->stride_a, a, &made->a, error));
+  LS_TRY(add_layout(of->transpose_b, of->depth, of->columns, of->stride_b, b, &made->b, error));
+  return add_layout(false, of->rows, of->columns, of->stride_out, type_of(of->out), &made->out,
+                    error);
 }
 
 /* The library's first choice of those that the workspace is enough for. */
@@ -157,14 +188,18 @@ static ls_status choose(const ls_cuda_products *products, prepared *made, ls_err
   ls_status status = did(calls->cublasLtMatmulPreferenceSetAttribute(
                              preference, PREFERENCE_WORKSPACE, &bytes, sizeof bytes),
                          "cublasLtMatmulPreferenceSetAttribute", error);
-  if (status == LS_OK)
-    status = did(
+  if (status == LS_OK) {
+    const cublasStatus_t found =
         calls->cublasLtMatmulAlgoGetHeuristic(products->handle, made->product, made->a, made->b,
-                                              made->out, made->out, preference, 1, &result, &count),
-        "cublasLtMatmulAlgoGetHeuristic", error);
+                                              made->out, made->out, preference, 1, &result, &count);
+    made->none = made->of.a && (found == NOT_SUPPORTED || (!found && !count));
+    if (!made->none) status = did(found, "cublasLtMatmulAlgoGetHeuristic", error);
+  }
   (void)calls->cublasLtMatmulPreferenceDestroy(preference);
   LS_TRY(status);
-  if (!count)
+  if (made->none)
+    say_none(&made->of);
+  else if (!count)
     return ls_fail(error, LS_FAILED, "cuBLASLt has no product of %lld x %lld x %lld in %s",
                    (long long)made->of.rows, (long long)made->of.columns, (long long)made->of.depth,
                    ls_dtype_name(made->of.in));
@@ -240,8 +275,97 @@ static int64_t whole_part(const shape *of, int64_t count) {
   return count / MULTIPLE * MULTIPLE;
 }
 
+/* Where codes and their scales lie, and what is left to the library. */
+typedef struct coded {
+  shape of;
+  ls_cuda_coding tokens, weight;
+  operands at;
+  void *workspace;
+} coded;
+
+static coded coded_of(ls_op_kind kind, const ls_kernel_args *args, const shape *all) {
+  const ls_device_facts *facts = args->queue->facts;
+  const ls_cuda_fp8_room room = ls_cuda_fp8_room_of(facts, kind, args);
+  const bool turned = kind == LS_OP_LINEAR_DX;
+  char *at = args->workspace;
+  coded made = {.of = *all, .workspace = at + room.bytes};
+  made.tokens = (ls_cuda_coding){.from = &args->in[0],
+                                 .format = room.format,
+                                 .rows = all->columns,
+                                 .columns = room.summed,
+                                 .stored = all->columns,
+                                 .stride = room.depth,
+                                 .codes = (uint8_t *)(at + room.codes),
+                                 .scales = (float *)(void *)(at + room.scales)};
+  made.weight = (ls_cuda_coding){.from = &args->in[1],
+                                 .format = LS_FP8_E4M3,
+                                 .turned = turned,
+                                 .rows = turned ? room.summed : all->rows,
+                                 .columns = turned ? all->rows : room.summed,
+                                 .stored = room.rows,
+                                 .stride = room.depth,
+                                 .codes = (uint8_t *)(at + room.weight_codes),
+                                 .scales = (float *)(void *)(at + room.weight_scales),
+                                 .parts = (float *)(void *)(at + room.parts)};
+  made.of.scaled = facts->fp8 == LS_FP8_IN_PRODUCT;
+  made.at = (operands){at + room.weight_codes, at + room.codes,
+                       args->inputs > 2 ? args->in[2].data : NULL, args->out[0].data};
+  made.of.biased = made.at.bias && made.of.scaled;
+  made.of.rows = room.rows;
+  made.of.depth = made.of.stride_a = made.of.stride_b = room.depth;
+  made.of.a = LS_FP8_E4M3;
+  made.of.b = room.format;
+  made.of.transpose_a = true;
+  made.of.transpose_b = false;
+  made.of.workspace = ls_cuda_product_bytes(facts);
+  return made;
+}
+
+/* Operands were rounded to fp8 by ops before this one: the library is given their codes, which are
+ * made in the workspace. *done is false where it has no such product. */
+static ls_status multiply_codes(ls_op_kind kind, const ls_kernel_args *args, const shape *all,
+                                bool *done, ls_error *error) {
+  ls_cuda_stream *stream = args->queue->stream;
+  const ls_device_facts *facts = args->queue->facts;
+  const coded of = coded_of(kind, args, all);
+  prepared *made = NULL;
+  ls_cuda_launches launches;
+  const size_t bytes = (size_t)((char *)of.workspace - (char *)args->workspace) + of.of.workspace;
+  if (args->workspace_bytes < bytes)
+    return ls_fail(error, LS_INTERNAL, "a workspace of %zu bytes: expected %zu and more",
+                   args->workspace_bytes, bytes);
+  LS_TRY(prepare(stream->products, &of.of, &made, error));
+  *done = !made->none;
+  if (made->none) return LS_OK;
+  if (!args->accumulate[0]) LS_TRY(clear_padding(stream, &of.of, &args->out[0], error));
+  LS_TRY(ls_cuda_choose_coding(facts, &of.tokens, &launches, error));
+  LS_TRY(ls_cuda_launch_all(stream, &launches, error));
+  LS_TRY(ls_cuda_choose_coding(facts, &of.weight, &launches, error));
+  LS_TRY(ls_cuda_launch_all(stream, &launches, error));
+  if (of.of.scaled) {
+    LS_TRY(set(made, PRODUCT_SCALE_A, &of.weight.scales, sizeof of.weight.scales, error));
+    LS_TRY(set(made, PRODUCT_SCALE_B, &of.tokens.scales, sizeof of.tokens.scales, error));
+  }
+  ls_kernel_args product = *args;
+  product.workspace = of.workspace;
+  product.workspace_bytes = of.of.workspace;
+  operands at = of.at;
+  if (!of.of.biased) at.bias = NULL;
+  LS_TRY(multiply(&product, &of.of, &at, args->accumulate[0], error));
+  if (of.of.scaled) return LS_OK;
+  LS_TRY(ls_cuda_choose_rescaling(facts, &args->out[0], of.of.rows, of.tokens.scales,
+                                  of.weight.scales, of.at.bias, &launches, error));
+  return ls_cuda_launch_all(stream, &launches, error);
+}
+
 ls_status ls_cuda_multiply(ls_op_kind kind, const ls_kernel_args *args, ls_error *error) {
   const shape all = shape_of(kind, args);
+  if (all.rows && all.columns && all.depth &&
+      args->queue->facts->takes_codes(args->queue->facts, kind, args)) {
+    bool done = false;
+    LS_TRY(multiply_codes(kind, args, &all, &done, error));
+    if (done) return LS_OK;
+  }
   if (!args->accumulate[0]) LS_TRY(clear_padding(args->queue->stream, &all, &args->out[0], error));
   if (!all.rows || !all.columns || !all.depth) return LS_OK;
   const int64_t rows = whole_part(&all, all.rows), depth = whole_part(&all, all.depth);

@@ -100,7 +100,10 @@ static size_t workspace(const ls_device_facts *facts, ls_op_kind kind, const ls_
   switch (kind) {
     case LS_OP_LINEAR:
     case LS_OP_LINEAR_DX:
-    case LS_OP_LINEAR_DW: return ls_cuda_product_bytes(facts);
+    case LS_OP_LINEAR_DW:
+      return ls_cuda_product_bytes(facts) + (facts->takes_codes(facts, kind, args)
+                                                 ? ls_cuda_fp8_room_of(facts, kind, args).bytes
+                                                 : 0);
     case LS_OP_LINEAR_BLOCKS:
     case LS_OP_LINEAR_BLOCKS_DX: return ls_cuda_restored_bytes(args) + ls_cuda_product_bytes(facts);
     case LS_OP_GROUPED_UP:
@@ -196,5 +199,6 @@ bool ls_device_facts_of(const ls_accelerator *of, ls_device_facts *facts) {
   facts->memory_reported = of->reported;
   facts->formats = 1u << LS_F32 | 1u << LS_BF16 | 1u << LS_F16 | 1u << LS_F64;
   facts->processors = of->processors ? (int)of->processors : PROCESSORS;
+  ls_cuda_set_fp8(facts, LS_CUDA_ANY_VERSION);
   return true;
 }

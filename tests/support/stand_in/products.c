@@ -1,4 +1,6 @@
-/* cuBLASLt's products, with its rules of layouts, in plain loops on the driver's stand-in. */
+/* cuBLASLt's products, with its rules of layouts, in plain loops on the driver's stand-in.
+ * Settings: codes=none, it finds no product of 8 bits; fail_codes=N, the Nth fails; they are
+ * counted as "products of codes". */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -11,17 +13,28 @@
 
 enum { WRONG = 7, NOT_SUPPORTED = 15 }; /* CUBLAS_STATUS_INVALID_VALUE, _NOT_SUPPORTED */
 enum { EPILOGUE = 7, BIAS_POINTER = 8, ADD_BIAS = 4 };
-enum { BF16 = 14, FP16 = 2, FP32 = 0, COMPUTE_FP32 = 68 };
+enum { SCALE_POINTER = 17, FAST_SUMS = 25, SCALE_MODE = 31, EACH_ROW = 3 }; /* + 1: of B */
+enum { BF16 = 14, FP16 = 2, FP32 = 0, E4M3 = 28, E5M2 = 29, COMPUTE_FP32 = 68 };
+
+size_t cublasLtGetVersion(void);
 
 /* Its names of types as the numbers that stand-ins share. */
 static stand_in_type type_of(cublasEnum type) {
-  return type == BF16 ? STAND_IN_BF16 : type == FP16 ? STAND_IN_FP16 : STAND_IN_FP32;
+  switch (type) {
+    case BF16: return STAND_IN_BF16;
+    case FP16: return STAND_IN_FP16;
+    case E4M3: return STAND_IN_E4M3;
+    case E5M2: return STAND_IN_E5M2;
+    default: return STAND_IN_FP32;
+  }
 }
 
 struct cublasLtMatmulDescOpaque {
   int transposed[2];
   uint32_t epilogue; /* 0: none was set */
   const void *bias;
+  const float *scales[2]; /* of A and of B */
+  int scale_modes[2];
 };
 
 struct cublasLtMatrixLayoutOpaque {
@@ -67,6 +80,17 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product, cubl
     memcpy(&product->bias, value, bytes);
     return 0;
   }
+  if ((attribute == SCALE_POINTER || attribute == SCALE_POINTER + 1) && bytes == sizeof(void *)) {
+    memcpy(&product->scales[attribute - SCALE_POINTER], value, bytes);
+    return 0;
+  }
+  if (attribute == FAST_SUMS && bytes == 1) return *(const int8_t *)value ? NOT_SUPPORTED : 0;
+  if ((attribute == SCALE_MODE || attribute == SCALE_MODE + 1) && bytes == sizeof set) {
+    memcpy(&set, value, bytes);
+    product->scale_modes[attribute - SCALE_MODE] = set;
+    if (cublasLtGetVersion() < 120800) return WRONG; /* it has no modes */
+    return set == 0 || set == EACH_ROW ? 0 : NOT_SUPPORTED;
+  }
   if (attribute < 3 || attribute > 4 || bytes != sizeof set) return WRONG;
   memcpy(&set, value, sizeof set);
   if (set != 0 && set != 1) return NOT_SUPPORTED;
@@ -77,7 +101,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product, cubl
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cublasEnum type,
                                           uint64_t rows, uint64_t columns, int64_t stride) {
   if (!rows || !columns || stride < (int64_t)rows) return WRONG;
-  if (type != BF16 && type != FP16 && type != FP32) return NOT_SUPPORTED;
+  if (type != BF16 && type != FP16 && type != FP32 && type != E4M3 && type != E5M2)
+    return NOT_SUPPORTED;
   *layout = malloc(sizeof **layout);
   **layout = (struct cublasLtMatrixLayoutOpaque){type, rows, columns, stride};
   return 0;
@@ -110,6 +135,31 @@ typedef struct sides {
   uint64_t rows, columns, depth;
 } sides;
 
+static bool is_code(cublasLtMatrixLayout_t of) {
+  return of->type == E4M3 || of->type == E5M2;
+}
+
+/* FP8 kernels (cuBLAS documentation, cublasLtMatmul, and its release notes): architecture and
+ * version; E5M2 by itself there is none; A transposed and B not; 16 bytes of dimensions and
+ * strides; scales of rows of both, on Hopper alone. On Blackwell layouts are freer, which nobody is
+ * to need.
+ */
+static bool has_codes(cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
+                      cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t d, uint64_t depth) {
+  const long cc = stand_in_number("cc", 90);
+  const size_t version = cublasLtGetVersion(), least = cc < 90     ? 120103
+                                                       : cc >= 100 ? 120800
+                                                                   : 120000;
+  const uint64_t wide = d->type == FP32 ? 4 : 2;
+  const bool rows = product->scale_modes[0] == EACH_ROW;
+  return cc >= 89 && version >= least && is_code(a) && is_code(b) &&
+         (a->type == E4M3 || b->type == E4M3) && product->transposed[0] &&
+         !product->transposed[1] && depth % 16 == 0 && d->rows * wide % 16 == 0 &&
+         a->stride % 16 == 0 && b->stride % 16 == 0 && (uint64_t)d->stride * wide % 16 == 0 &&
+         product->scale_modes[0] == product->scale_modes[1] &&
+         (!rows || (cc == 90 && version >= 120900));
+}
+
 /* What is multiplied; rows of 0: the layouts do not fit each other. */
 static sides sides_of(cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
@@ -118,9 +168,11 @@ static sides sides_of(cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
   const uint64_t depth = product->transposed[0] ? a->rows : a->columns;
   const uint64_t columns = product->transposed[1] ? b->rows : b->columns;
   const uint64_t other = product->transposed[1] ? b->columns : b->rows;
+  const int types = is_code(a) || is_code(b)
+                        ? d->type == BF16 || d->type == FP32
+                        : a->type == b->type && (d->type == a->type || d->type == FP32);
   const int fits = depth == other && d->rows == rows && d->columns == columns &&
-                   memcmp(c, d, sizeof *c) == 0 && a->type == b->type &&
-                   (d->type == a->type || d->type == FP32);
+                   memcmp(c, d, sizeof *c) == 0 && types;
   return (sides){fits ? rows : 0, columns, depth};
 }
 
@@ -131,7 +183,11 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulHeuristicResult_t *results,
                                               int *count) {
   *count = 0;
-  if (!handle || most < 1 || !sides_of(product, a, b, c, d).rows) return WRONG;
+  const sides of = sides_of(product, a, b, c, d);
+  if (!handle || most < 1 || !of.rows) return WRONG;
+  if ((is_code(a) || is_code(b)) &&
+      (stand_in_is("codes", "none") || !has_codes(product, a, b, d, of.depth)))
+    return NOT_SUPPORTED;
   memset(results, 0, sizeof *results);
   results->workspaceSize = preference->workspace;
   results->algo.data[0] = 1;
@@ -145,8 +201,15 @@ typedef struct multiplication {
   int transposed[2];
   float alpha, beta;
   const void *left, *right, *bias;
+  const float *scales[2];
+  int each_row;
   void *result;
 } multiplication;
+
+/* Of A's rows and of B's, which are columns of the result; or of all. */
+static float scale_of(const multiplication *m, int which, uint64_t row) {
+  return !m->scales[which] ? 1 : m->scales[which][m->each_row ? row : 0];
+}
 
 static CUresult multiply(void *data) {
   const multiplication *m = data;
@@ -174,7 +237,8 @@ static CUresult multiply(void *data) {
       const int64_t at = (int64_t)(c * (uint64_t)m->d.stride + r);
       const float before = m->beta ? m->beta * number_at(m->result, type_of(m->d.type), at) : 0;
       const float added = m->bias ? number_at(m->bias, type_of(m->d.type), (int64_t)r) : 0;
-      put_number(m->result, type_of(m->d.type), at, m->alpha * sum + before + added);
+      put_number(m->result, type_of(m->d.type), at,
+                 m->alpha * scale_of(m, 0, r) * scale_of(m, 1, c) * sum + before + added);
     }
   }
   free(left);
@@ -200,6 +264,15 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
       !is_aligned(b) || !is_aligned(d) || (product->epilogue && !is_aligned(product->bias)) ||
       (bytes && (size_t)workspace % 256))
     return WRONG;
+  const bool codes = is_code(a_layout) || is_code(b_layout);
+  const bool each_row = product->scale_modes[0] == EACH_ROW;
+  for (int i = 0; i < 2; i++) /* numbers that are no codes have none */
+    if (codes ? each_row && !is_aligned(product->scales[i])
+              : product->scales[i] || product->scale_modes[i])
+      return WRONG;
+  if (codes && (stand_in_fails("fail_codes", "products of codes") ||
+                !has_codes(product, a_layout, b_layout, d_layout, of.depth)))
+    return NOT_SUPPORTED;
   multiplication made = {.of = of,
                          .a = *a_layout,
                          .b = *b_layout,
@@ -208,6 +281,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
                          .left = a,
                          .right = b,
                          .bias = product->epilogue ? product->bias : NULL,
+                         .scales = {product->scales[0], product->scales[1]},
+                         .each_row = each_row,
                          .result = d};
   memcpy(&made.alpha, alpha, sizeof made.alpha);
   memcpy(&made.beta, beta, sizeof made.beta);

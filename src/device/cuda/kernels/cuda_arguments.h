@@ -230,6 +230,27 @@ typedef struct ls_cuda_fp8 {
   int32_t own, wide; /* own: each row by its own */
 } ls_cuda_fp8;
 
+/* Codes of 8 bits of numbers that have been rounded to fp8; see cuda_fp8.cu. */
+typedef struct ls_cuda_fp8_codes {
+  ls_cuda_place in;
+  uint8_t *codes;
+  float *scales;            /* of each row of codes: what a code times it is the number */
+  const float *amax;        /* of all of `in`, where it is turned */
+  int64_t rows, columns;    /* of `in` that exist */
+  int64_t stored, stride;   /* rows of codes, and codes of a row: zero where nothing exists */
+  uint32_t dropped, offset; /* of the bits of a fp32: that a code has not, and what is taken off */
+  float least, times;       /* least normal number; one over the least of all */
+  int32_t exponent, infinity, wide; /* as above */
+} ls_cuda_fp8_codes;
+
+typedef struct ls_cuda_fp8_scales {
+  ls_cuda_place out;
+  const float *row_scales, *column_scales;
+  const void *bias; /* of the output's type; NULL: none */
+  int64_t rows, columns;
+  int32_t wide;
+} ls_cuda_fp8_scales;
+
 /* Rows from one place to another: converted or added, or as bytes. */
 typedef struct ls_cuda_move {
   ls_cuda_place in, out;

@@ -65,3 +65,81 @@ ls_status ls_cuda_choose_fp8(ls_op_kind kind, const ls_kernel_args *args,
   add(args, "ls_fp8", suffix, ls_cuda_divide_up(packs, THREADS), &with, launches);
   return LS_OK;
 }
+
+int64_t ls_cuda_coding_parts(const ls_device_facts *facts) {
+  return (int64_t)facts->processors * EACH + 1; /* and the largest of them */
+}
+
+static ls_cuda_fp8_codes codes_of(const ls_cuda_coding *coding) {
+  const ls_fp8_grid grid = ls_fp8_grid_of(coding->format);
+  const uint32_t first = 1u << (23 - grid.dropped); /* the code of the least normal number */
+  ls_cuda_fp8_codes with = {.in = ls_cuda_place_of(coding->from, false),
+                            .codes = coding->codes,
+                            .scales = coding->scales,
+                            .amax = coding->parts,
+                            .rows = coding->rows,
+                            .columns = coding->columns,
+                            .stored = coding->stored,
+                            .stride = coding->stride,
+                            .dropped = grid.dropped,
+                            .offset = (ls_bits_of_float(grid.least) >> grid.dropped) - first,
+                            .least = grid.least,
+                            .times = (float)first / grid.least,
+                            .infinity = coding->format == LS_FP8_E5M2,
+                            .wide = ls_cuda_is_wide(coding->from)};
+  frexpf(grid.most, &with.exponent);
+  return with;
+}
+
+ls_status ls_cuda_choose_coding(const ls_device_facts *facts, const ls_cuda_coding *coding,
+                                ls_cuda_launches *launches, ls_error *error) {
+  enum { ROWS = 128, COLUMNS = 64 };
+  LS_TRY(ls_cuda_expect(coding->from, LS_BF16, "what codes are made of", error));
+  const ls_cuda_fp8_codes with = codes_of(coding);
+  launches->count = 0;
+  if (!coding->turned) {
+    if (with.stored > 0)
+      ls_cuda_add_launch(launches, "ls_fp8_row_codes", "", ls_cuda_blocks(facts, with.stored, EACH),
+                         THREADS, sizeof with)
+          ->arguments.fp8_codes = with;
+    return LS_OK;
+  }
+  const uint32_t parts = ls_cuda_blocks(facts, ls_cuda_divide_up(with.rows, WARPS), EACH);
+  const ls_cuda_fp8 largest = {.in = with.in,
+                               .made = coding->parts + 1,
+                               .rows = with.rows,
+                               .columns = with.columns,
+                               .wide = with.wide};
+  ls_cuda_add_launch(launches, "ls_amax_parts", "_bf16", parts, THREADS, sizeof largest)
+      ->arguments.fp8 = largest;
+  ls_cuda_add_launch(launches, "ls_amax", "", 1, THREADS, sizeof largest)->arguments.fp8 =
+      (ls_cuda_fp8){.amax = coding->parts + 1, .made = coding->parts, .rows = parts};
+  const int64_t tiles =
+      ls_cuda_divide_up(with.stored, COLUMNS) * ls_cuda_divide_up(with.stride, ROWS);
+  ls_cuda_add_launch(launches, "ls_fp8_turned_codes", "", ls_cuda_blocks(facts, tiles, EACH),
+                     THREADS, sizeof with)
+      ->arguments.fp8_codes = with;
+  return LS_OK;
+}
+
+ls_status ls_cuda_choose_rescaling(const ls_device_facts *facts, const ls_view *product,
+                                   int64_t columns, const float *row_scales,
+                                   const float *column_scales, const void *bias,
+                                   ls_cuda_launches *launches, ls_error *error) {
+  LS_TRY(ls_cuda_expect(product, LS_BF16, "a product of codes", error));
+  const ls_cuda_fp8_scales with = {.out = ls_cuda_place_of(product, false),
+                                   .row_scales = row_scales,
+                                   .column_scales = column_scales,
+                                   .bias = bias,
+                                   .rows = product->valid[0],
+                                   .columns = columns,
+                                   .wide = ls_cuda_is_wide(product)};
+  launches->count = 0;
+  const int64_t packs = with.rows * ls_cuda_divide_up(columns, LS_CUDA_PACK);
+  if (packs > 0)
+    ls_cuda_add_launch(launches, "ls_fp8_rescale", "",
+                       ls_cuda_blocks(facts, ls_cuda_divide_up(packs, THREADS), EACH), THREADS,
+                       sizeof with)
+        ->arguments.fp8_scales = with;
+  return LS_OK;
+}

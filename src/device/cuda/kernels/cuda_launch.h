@@ -48,6 +48,8 @@ typedef union ls_cuda_arguments {
   ls_cuda_adafactor adafactor;
   ls_cuda_texts texts;
   ls_cuda_fp8 fp8;
+  ls_cuda_fp8_codes fp8_codes;
+  ls_cuda_fp8_scales fp8_scales;
   ls_cuda_muon_product muon_product;
   ls_cuda_expert_bias expert_bias;
 } ls_cuda_arguments;
@@ -72,6 +74,34 @@ bool ls_cuda_serves(ls_op_kind kind);
  * operands that no kernel takes. */
 LS_CHECKED ls_status ls_cuda_choose(ls_op_kind kind, const ls_kernel_args *args,
                                     ls_cuda_launches *launches, ls_error *error);
+
+/* Codes of 8 bits of a matrix in bf16 that has been rounded to `format`. Its rows, each by a scale
+ * of its own, or turned, its columns, all by one: so that what a product sums over lies in rows of
+ * `stride` codes, a multiple of 16. Behind what exists, codes are zero. */
+typedef struct ls_cuda_coding {
+  const ls_view *from;
+  ls_fp8 format;
+  bool turned;
+  int64_t rows, columns;  /* of `from` that are taken */
+  int64_t stored, stride; /* rows of codes that are written, and codes of a row */
+  uint8_t *codes;         /* at a multiple of 16 bytes */
+  float *scales;          /* of each row of codes: what a code times it is the number */
+  float *parts;           /* turned: ls_cuda_coding_parts numbers to work in */
+} ls_cuda_coding;
+
+int64_t ls_cuda_coding_parts(const ls_device_facts *facts);
+
+/* LS_INTERNAL: it is not in bf16. */
+LS_CHECKED ls_status ls_cuda_choose_coding(const ls_device_facts *facts,
+                                           const ls_cuda_coding *coding, ls_cuda_launches *launches,
+                                           ls_error *error);
+
+/* Multiplies `columns` of each row of a product of codes, in bf16, by the scales of its row and of
+ * its columns, and adds a bias: NULL for none. */
+LS_CHECKED ls_status ls_cuda_choose_rescaling(const ls_device_facts *facts, const ls_view *product,
+                                              int64_t columns, const float *row_scales,
+                                              const float *column_scales, const void *bias,
+                                              ls_cuda_launches *launches, ls_error *error);
 
 /* What an engine that moves data between GPUs sums: target[i] is the sum, or the largest, of
  * sources[0][i] to sources[ranks - 1][i], added in that order in fp32 (fp64 in itself) and rounded
