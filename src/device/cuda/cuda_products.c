@@ -1,10 +1,12 @@
 /* Products by cuBLASLt. It has matrices by columns, so ours are its transposes: of y = x w^T it is
  * given y^T = w x^T. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "device/cuda/cuda_gpu.h"
 #include "device/cuda/cuda_recipe.h"
+#include "device/cuda/cuda_tuning.h"
 
 /* Facts: cublasLt.h, cublas_api.h and library_types.h of CUDA 13.0. */
 enum {
@@ -15,7 +17,9 @@ enum {
   PRODUCT_EPILOGUE = 7,
   PRODUCT_BIAS = 8,
   PREFERENCE_WORKSPACE = 1,
-  ADD_BIAS = 4, /* CUBLASLT_EPILOGUE_BIAS */
+  PREFERENCE_REDUCTION = 3,
+  REDUCED_IN_FP32 = 2, /* CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE */
+  ADD_BIAS = 4,        /* CUBLASLT_EPILOGUE_BIAS */
 };
 
 enum { MOST_SHAPES = 256 };
@@ -34,6 +38,8 @@ typedef struct prepared {
   cublasLtMatmulDesc_t product;
   cublasLtMatrixLayout_t a, b, out;
   cublasLtMatmulAlgo_t algo;
+  ls_cuda_ways ways; /* what the library has for it, the best by its own guess first */
+  bool adds;         /* a loaded call adds to what is there */
 } prepared;
 
 struct ls_cuda_products {
@@ -81,6 +87,13 @@ static int64_t smaller(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
+/* The recipe's, whatever else a rank's workspace is as large for: ranks of other programs then
+ * choose alike. */
+static size_t workspace_of(const ls_kernel_args *args) {
+  const size_t most = ls_cuda_product_bytes(args->queue->facts);
+  return args->workspace_bytes < most ? args->workspace_bytes : most;
+}
+
 /* y = x w^T, dx = dy w, dw = dy^T x. Depths go over padding, which is zero; rows that do not exist
  * are never read. */
 static shape shape_of(ls_op_kind kind, const ls_kernel_args *args) {
@@ -90,7 +103,7 @@ static shape shape_of(ls_op_kind kind, const ls_kernel_args *args) {
   made.stride_out = out->dims[1];
   made.in = in[0].dtype;
   made.out = out->dtype;
-  made.workspace = args->workspace_bytes;
+  made.workspace = workspace_of(args);
   made.columns = out->valid[0];
   switch (kind) {
     case LS_OP_LINEAR:
@@ -145,30 +158,43 @@ static ls_status describe(prepared *made, ls_error *error) {
   return add_layout(false, of->rows, of->columns, of->stride_out, of->out, &made->out, error);
 }
 
-/* The library's first choice of those that the workspace is enough for. */
+/* What the library is to choose by. Parts of a sum are never added up in 16 bits. */
+static ls_status prefer(const shape *of, cublasLtMatmulPreference_t preference, ls_error *error) {
+  const uint64_t bytes = of->workspace;
+  const uint32_t reduced = REDUCED_IN_FP32;
+  LS_TRY(did(library()->cublasLtMatmulPreferenceSetAttribute(preference, PREFERENCE_WORKSPACE,
+                                                             &bytes, sizeof bytes),
+             "cublasLtMatmulPreferenceSetAttribute", error));
+  if (of->out == LS_F32) return LS_OK;
+  return did(library()->cublasLtMatmulPreferenceSetAttribute(preference, PREFERENCE_REDUCTION,
+                                                             &reduced, sizeof reduced),
+             "cublasLtMatmulPreferenceSetAttribute", error);
+}
+
+/* Asks for all ways and takes the first. */
 static ls_status choose(const ls_cuda_products *products, prepared *made, ls_error *error) {
   const ls_cublaslt_calls *calls = library();
   cublasLtMatmulPreference_t preference;
-  cublasLtMatmulHeuristicResult_t result = {.state = 0};
+  cublasLtMatmulHeuristicResult_t found[LS_CUDA_MOST_WAYS];
   int count = 0;
   LS_TRY(did(calls->cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate",
              error));
-  const uint64_t bytes = made->of.workspace;
-  ls_status status = did(calls->cublasLtMatmulPreferenceSetAttribute(
-                             preference, PREFERENCE_WORKSPACE, &bytes, sizeof bytes),
-                         "cublasLtMatmulPreferenceSetAttribute", error);
+  ls_status status = prefer(&made->of, preference, error);
   if (status == LS_OK)
-    status = did(
-        calls->cublasLtMatmulAlgoGetHeuristic(products->handle, made->product, made->a, made->b,
-                                              made->out, made->out, preference, 1, &result, &count),
-        "cublasLtMatmulAlgoGetHeuristic", error);
+    status = did(calls->cublasLtMatmulAlgoGetHeuristic(products->handle, made->product, made->a,
+                                                       made->b, made->out, made->out, preference,
+                                                       LS_CUDA_MOST_WAYS, found, &count),
+                 "cublasLtMatmulAlgoGetHeuristic", error);
   (void)calls->cublasLtMatmulPreferenceDestroy(preference);
   LS_TRY(status);
-  if (!count)
+  for (int f = 0; f < count; f++)
+    if (!found[f].state && found[f].workspaceSize <= made->of.workspace)
+      made->ways.of[made->ways.count++] = found[f].algo;
+  if (!made->ways.count)
     return ls_fail(error, LS_FAILED, "cuBLASLt has no product of %lld x %lld x %lld in %s",
                    (long long)made->of.rows, (long long)made->of.columns, (long long)made->of.depth,
                    ls_dtype_name(made->of.in));
-  made->algo = result.algo;
+  made->algo = made->ways.of[0];
   return LS_OK;
 }
 
@@ -209,26 +235,18 @@ static ls_status clear_padding(const ls_cuda_stream *stream, const shape *of, co
 }
 
 /* Where the operands of a product begin; bias: NULL where none is added. */
-typedef struct operands {
-  const char *a, *b, *bias;
-  char *out;
-} operands;
-
-static ls_status multiply(const ls_kernel_args *args, const shape *of, const operands *at, bool add,
-                          ls_error *error) {
-  const ls_cuda_stream *stream = args->queue->stream;
+static ls_status run(const ls_cuda_stream *stream, const prepared *made,
+                     const cublasLtMatmulAlgo_t *way, const ls_cuda_operands *at, bool add,
+                     cublasStatus_t *answer, ls_error *error) {
   const float one = 1, kept = add ? 1 : 0;
-  prepared *made = NULL;
-  LS_TRY(prepare(stream->products, of, &made, error));
   if (at->bias)
     LS_TRY(did(library()->cublasLtMatmulDescSetAttribute(made->product, PRODUCT_BIAS, &at->bias,
                                                          sizeof at->bias),
                "cublasLtMatmulDescSetAttribute", error));
-  return did(library()->cublasLtMatmul(stream->products->handle, made->product, &one, at->a,
-                                       made->a, at->b, made->b, &kept, at->out, made->out, at->out,
-                                       made->out, &made->algo, args->workspace,
-                                       args->workspace_bytes, stream->compute),
-             "cublasLtMatmul", error);
+  *answer = library()->cublasLtMatmul(stream->products->handle, made->product, &one, at->a, made->a,
+                                      at->b, made->b, &kept, at->out, made->out, at->out, made->out,
+                                      way, at->workspace, at->workspace_bytes, stream->compute);
+  return LS_OK;
 }
 
 /* The library is several times as slow where rows or depth of a product in 16 bits are no multiple
@@ -240,52 +258,164 @@ static int64_t whole_part(const shape *of, int64_t count) {
   return count / MULTIPLE * MULTIPLE;
 }
 
-ls_status ls_cuda_multiply(ls_op_kind kind, const ls_kernel_args *args, ls_error *error) {
+/* What one call of the library does of a product, and where in each operand it begins, in bytes. */
+typedef struct part {
+  shape of;
+  int64_t a, b, bias, out;
+  bool add;
+} part;
+
+typedef ls_status (*part_visitor)(const ls_kernel_args *args, const part *of, ls_error *error);
+
+static ls_status each_part(ls_op_kind kind, const ls_kernel_args *args, part_visitor visit,
+                           ls_error *error) {
   const shape all = shape_of(kind, args);
-  if (!args->accumulate[0]) LS_TRY(clear_padding(args->queue->stream, &all, &args->out[0], error));
   if (!all.rows || !all.columns || !all.depth) return LS_OK;
   const int64_t rows = whole_part(&all, all.rows), depth = whole_part(&all, all.depth);
   const int64_t in = (int64_t)ls_dtype_bytes(all.in), out = (int64_t)ls_dtype_bytes(all.out);
   const int64_t a_row = in * (all.transpose_a ? all.stride_a : 1);
   const int64_t a_deep = in * (all.transpose_a ? 1 : all.stride_a);
   const int64_t b_deep = in * (all.transpose_b ? all.stride_b : 1);
-  const char *bias = args->inputs > 2 ? args->in[2].data : NULL;
-  const operands whole = {args->in[1].data, args->in[0].data, bias, args->out[0].data};
   for (int64_t row = 0; row < all.rows; row += rows)
     for (int64_t deep = 0; deep < all.depth; deep += depth) {
-      shape part = all;
-      part.rows = smaller(rows, all.rows - row);
-      part.depth = smaller(depth, all.depth - deep);
-      part.biased = bias && deep == 0;
-      const operands at = {whole.a + row * a_row + deep * a_deep, whole.b + deep * b_deep,
-                           part.biased ? bias + row * out : NULL, whole.out + row * out};
-      LS_TRY(multiply(args, &part, &at, args->accumulate[0] || deep > 0, error));
+      part each = {all,       row * a_row + deep * a_deep,    deep * b_deep, row * out,
+                   row * out, args->accumulate[0] || deep > 0};
+      each.of.rows = smaller(rows, all.rows - row);
+      each.of.depth = smaller(depth, all.depth - deep);
+      each.of.biased = args->inputs > 2 && deep == 0;
+      LS_TRY(visit(args, &each, error));
     }
   return LS_OK;
 }
 
+static ls_status multiply_part(const ls_kernel_args *args, const part *of, ls_error *error) {
+  const ls_cuda_stream *stream = args->queue->stream;
+  const ls_cuda_operands at = {(const char *)args->in[1].data + of->a,
+                               (const char *)args->in[0].data + of->b,
+                               of->of.biased ? (const char *)args->in[2].data + of->bias : NULL,
+                               (char *)args->out[0].data + of->out,
+                               args->workspace,
+                               args->workspace_bytes};
+  prepared *made = NULL;
+  cublasStatus_t answer;
+  LS_TRY(prepare(stream->products, &of->of, &made, error));
+  LS_TRY(run(stream, made, &made->algo, &at, of->add, &answer, error));
+  return did(answer, "cublasLtMatmul", error);
+}
+
+ls_status ls_cuda_multiply(ls_op_kind kind, const ls_kernel_args *args, ls_error *error) {
+  const shape all = shape_of(kind, args);
+  if (!args->accumulate[0]) LS_TRY(clear_padding(args->queue->stream, &all, &args->out[0], error));
+  return each_part(kind, args, multiply_part, error);
+}
+
 /* Products of blocks: the weights are made in the workspace first, as the matrix that the library
  * takes. */
-ls_status ls_cuda_multiply_blocks(ls_op_kind kind, const ls_kernel_args *args, ls_error *error) {
-  const bool forward = kind == LS_OP_LINEAR_BLOCKS;
+static ls_kernel_args of_restored(const ls_kernel_args *args) {
   const ls_view *blocks = &args->in[1];
-  const size_t bytes = ls_cuda_restored_bytes(args);
-  ls_kernel_args restored = {.queue = args->queue, .inputs = 1, .outputs = 1, .in = {*blocks}};
-  ls_view *weights = &restored.out[0];
-  ls_cuda_launches launches;
-  if (args->workspace_bytes < bytes)
-    return ls_fail(error, LS_INTERNAL, "a workspace of %zu bytes: expected %zu and more",
-                   args->workspace_bytes, bytes);
+  ls_kernel_args product = *args;
+  ls_view *weights = &product.in[1];
   *weights = (ls_view){.data = args->workspace, .dtype = args->in[0].dtype, .ndim = 2};
   for (int d = 0; d < 2; d++) {
     weights->dims[d] = blocks->dims[d] * (d ? LS_BLOCK_WEIGHTS : 1);
     weights->valid[d] = blocks->valid[d] * (d ? LS_BLOCK_WEIGHTS : 1);
   }
+  product.workspace = (char *)args->workspace + ls_cuda_restored_bytes(args);
+  product.workspace_bytes = ls_cuda_product_bytes(args->queue->facts);
+  return product;
+}
+
+ls_status ls_cuda_multiply_blocks(ls_op_kind kind, const ls_kernel_args *args, ls_error *error) {
+  const bool forward = kind == LS_OP_LINEAR_BLOCKS;
+  const size_t bytes = ls_cuda_restored_bytes(args);
+  if (args->workspace_bytes < bytes)
+    return ls_fail(error, LS_INTERNAL, "a workspace of %zu bytes: expected %zu and more",
+                   args->workspace_bytes, bytes);
+  const ls_kernel_args product = of_restored(args);
+  ls_kernel_args restored = {.queue = args->queue, .inputs = 1, .outputs = 1};
+  restored.in[0] = args->in[1];
+  restored.out[0] = product.in[1];
+  ls_cuda_launches launches;
   LS_TRY(ls_cuda_choose(LS_OP_DEQUANTIZE, &restored, &launches, error));
   LS_TRY(ls_cuda_launch_all(args->queue->stream, &launches, error));
-  ls_kernel_args product = *args;
-  product.in[1] = *weights;
-  product.workspace = (char *)args->workspace + bytes;
-  product.workspace_bytes = ls_cuda_product_bytes(args->queue->facts);
   return ls_cuda_multiply(forward ? LS_OP_LINEAR : LS_OP_LINEAR_DX, &product, error);
+}
+
+/* ---- before a step --------------------------------------------------------------------------- */
+
+static ls_status prepare_part(const ls_kernel_args *args, const part *of, ls_error *error) {
+  const ls_cuda_stream *stream = args->queue->stream;
+  prepared *made = NULL;
+  LS_TRY(prepare(stream->products, &of->of, &made, error));
+  made->adds = made->adds || of->add;
+  return LS_OK;
+}
+
+ls_status ls_cuda_products_prepare(ls_op_kind kind, const ls_kernel_args *args, ls_error *error) {
+  switch (kind) {
+    case LS_OP_LINEAR:
+    case LS_OP_LINEAR_DX:
+    case LS_OP_LINEAR_DW: return each_part(kind, args, prepare_part, error);
+    case LS_OP_LINEAR_BLOCKS:
+    case LS_OP_LINEAR_BLOCKS_DX: {
+      const bool forward = kind == LS_OP_LINEAR_BLOCKS;
+      const ls_kernel_args product = of_restored(args);
+      return each_part(forward ? LS_OP_LINEAR : LS_OP_LINEAR_DX, &product, prepare_part, error);
+    }
+    default: return LS_OK;
+  }
+}
+
+int ls_cuda_product_count(const ls_cuda_products *products) {
+  return products->count;
+}
+
+/* Bytes of a matrix of the library's, which has columns `stride` apart. */
+static size_t matrix_bytes(bool transposed, int64_t rows, int64_t columns, int64_t stride,
+                           ls_dtype dtype) {
+  return (size_t)((transposed ? rows : columns) * stride) * ls_dtype_bytes(dtype);
+}
+
+ls_cuda_product ls_cuda_product_at(const ls_cuda_products *products, int item) {
+  const prepared *made = products->items[item];
+  const shape *of = &made->of;
+  ls_cuda_product about = {
+      .ways = &made->ways,
+      .work = 2.0 * (double)of->rows * (double)of->columns * (double)of->depth,
+      .in = of->in,
+      .out = of->out,
+      .a_bytes = matrix_bytes(of->transpose_a, of->rows, of->depth, of->stride_a, of->in),
+      .b_bytes = matrix_bytes(of->transpose_b, of->depth, of->columns, of->stride_b, of->in),
+      .out_bytes = matrix_bytes(false, of->rows, of->columns, of->stride_out, of->out),
+      .bias_bytes = of->biased ? (size_t)of->rows * ls_dtype_bytes(of->out) : 0,
+      .workspace = of->workspace};
+  snprintf(about.text, sizeof about.text,
+           "product of %lld x %lld x %lld, %s to %s, rows of %lld, %lld, %lld%s%s%s, in %zu bytes",
+           (long long)of->rows, (long long)of->columns, (long long)of->depth, ls_dtype_name(of->in),
+           ls_dtype_name(of->out), (long long)of->stride_a, (long long)of->stride_b,
+           (long long)of->stride_out, of->transpose_a ? ", a transposed" : "",
+           of->transpose_b ? ", b transposed" : "", of->biased ? ", with a bias" : "",
+           of->workspace);
+  return about;
+}
+
+ls_status ls_cuda_product_try(const ls_cuda_stream *stream, int item,
+                              const cublasLtMatmulAlgo_t *way, const ls_cuda_operands *at,
+                              bool *runs, ls_error *error) {
+  const prepared *made = stream->products->items[item];
+  cublasStatus_t answer;
+  LS_TRY(run(stream, made, way, at, made->adds, &answer, error));
+  *runs = !answer;
+  return LS_OK;
+}
+
+bool ls_cuda_product_take(ls_cuda_products *products, int item, const cublasLtMatmulAlgo_t *way) {
+  prepared *made = products->items[item];
+  cublasLtMatmulHeuristicResult_t checked = {.state = 0};
+  if (library()->cublasLtMatmulAlgoCheck(products->handle, made->product, made->a, made->b,
+                                         made->out, made->out, way, &checked) ||
+      checked.workspaceSize > made->of.workspace)
+    return false;
+  made->algo = *way;
+  return true;
 }

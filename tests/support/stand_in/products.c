@@ -1,6 +1,10 @@
-/* cuBLASLt's products, with its rules of layouts, in plain loops on the driver's stand-in. */
+/* cuBLASLt's products, with its rules of layouts, in plain loops on the driver's stand-in. With
+ * ways=8 a product has several (see `ways` below), whose times events tell: one fails, one takes
+ * more workspace than there is, some round differently. disagree=1: other GPUs find another one the
+ * fastest; product_fail=N: the Nth product fails. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,8 +13,10 @@
 #include "support/stand_in/numbers.h"
 #include "support/stand_in/stand_in.h"
 
-enum { WRONG = 7, NOT_SUPPORTED = 15 }; /* CUBLAS_STATUS_INVALID_VALUE, _NOT_SUPPORTED */
+/* CUBLAS_STATUS_INVALID_VALUE, _EXECUTION_FAILED, _NOT_SUPPORTED */
+enum { WRONG = 7, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15 };
 enum { EPILOGUE = 7, BIAS_POINTER = 8, ADD_BIAS = 4 };
+enum { WORKSPACE = 1, REDUCTION = 3, ALL_REDUCTIONS = 7, REDUCED_IN_OUTPUT = 4 };
 enum { BF16 = 14, FP16 = 2, FP32 = 0, COMPUTE_FP32 = 68 };
 
 /* Its names of types as the numbers that stand-ins share. */
@@ -32,7 +38,27 @@ struct cublasLtMatrixLayoutOpaque {
 
 struct cublasLtMatmulPreferenceOpaque {
   uint64_t workspace;
+  uint32_t reductions;
 };
+
+/* What a way is, the best by the library's guess first. */
+static const struct {
+  double time, unlike; /* for each operation, of real numbers in a cold cache, and of others */
+  enum { RUNS, FAILS, HAS_NO_STATE, TAKES_MORE, ADDS_IN_OUTPUT } what;
+  int parts; /* that the depth is summed in */
+} ways[] = {{1.00, 1.00, RUNS, 1},           {0.90, 0.90, RUNS, 2}, {0.10, 0.10, FAILS, 1},
+            {0.20, 0.20, TAKES_MORE, 1},     {0.80, 0.80, RUNS, 3}, {0.05, 0.05, HAS_NO_STATE, 1},
+            {0.70, 0.70, ADDS_IN_OUTPUT, 1}, {1.20, 0.30, RUNS, 1}, {0.85, 0.85, RUNS, 5}};
+enum { WAYS = sizeof ways / sizeof *ways };
+
+/* What a call of each is counted by: "way 2 on GPU 0". */
+static char names[STAND_IN_GPUS][WAYS][32];
+
+__attribute__((constructor)) static void name_ways(void) {
+  for (int g = 0; g < STAND_IN_GPUS; g++)
+    for (int w = 0; w < WAYS; w++)
+      snprintf(names[g][w], sizeof names[g][w], "way %d on GPU %d", w + 1, g);
+}
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
   *handle = malloc(1);
@@ -90,6 +116,7 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference) {
   *preference = calloc(1, sizeof **preference);
+  (*preference)->reductions = ALL_REDUCTIONS;
   return 0;
 }
 
@@ -101,7 +128,11 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                     cublasEnum attribute, const void *value,
                                                     size_t bytes) {
-  if (attribute != 1 || bytes != sizeof preference->workspace) return WRONG;
+  if (attribute == REDUCTION && bytes == sizeof preference->reductions) {
+    memcpy(&preference->reductions, value, bytes);
+    return preference->reductions > ALL_REDUCTIONS ? WRONG : 0;
+  }
+  if (attribute != WORKSPACE || bytes != sizeof preference->workspace) return WRONG;
   memcpy(&preference->workspace, value, bytes);
   return 0;
 }
@@ -124,6 +155,29 @@ static sides sides_of(cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
   return (sides){fits ? rows : 0, columns, depth};
 }
 
+static uint64_t mark_of(cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
+                        cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t d) {
+  const uint64_t of[] = {a->type,
+                         a->rows,
+                         a->columns,
+                         (uint64_t)a->stride,
+                         b->type,
+                         b->rows,
+                         b->columns,
+                         (uint64_t)b->stride,
+                         d->type,
+                         d->rows,
+                         d->columns,
+                         (uint64_t)d->stride,
+                         (uint64_t)product->transposed[0],
+                         (uint64_t)product->transposed[1],
+                         product->epilogue};
+  uint64_t mark = 1;
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+    mark = (mark ^ of[i]) * UINT64_C(0x100000001b3);
+  return mark;
+}
+
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t product,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -132,10 +186,36 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               int *count) {
   *count = 0;
   if (!handle || most < 1 || !sides_of(product, a, b, c, d).rows) return WRONG;
-  memset(results, 0, sizeof *results);
-  results->workspaceSize = preference->workspace;
-  results->algo.data[0] = 1;
-  *count = 1;
+  const long there = stand_in_number("ways", 1);
+  for (long w = 0; w < there && w < WAYS && *count < most; w++) {
+    if (ways[w].what == ADDS_IN_OUTPUT && !(preference->reductions & REDUCED_IN_OUTPUT)) continue;
+    cublasLtMatmulHeuristicResult_t *made = &results[(*count)++];
+    memset(made, 0, sizeof *made);
+    made->workspaceSize = preference->workspace + (ways[w].what == TAKES_MORE);
+    made->state = ways[w].what == HAS_NO_STATE ? NOT_SUPPORTED : 0;
+    made->algo.data[0] = (uint64_t)w + 1;
+    made->algo.data[1] = mark_of(product, a, b, d);
+    made->algo.data[2] = preference->workspace;
+  }
+  return 0;
+}
+
+/* A way is of the product that it was asked for, and no other. */
+static bool fits(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulDesc_t product,
+                 cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t d) {
+  return algo && algo->data[0] && algo->data[0] <= WAYS &&
+         algo->data[1] == mark_of(product, a, b, d);
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t product,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *algo,
+                                       cublasLtMatmulHeuristicResult_t *result) {
+  memset(result, 0, sizeof *result);
+  if (!handle || !sides_of(product, a, b, c, d).rows) return WRONG;
+  if (!fits(algo, product, a, b, d)) return NOT_SUPPORTED;
+  result->workspaceSize = algo->data[2];
   return 0;
 }
 
@@ -146,11 +226,40 @@ typedef struct multiplication {
   float alpha, beta;
   const void *left, *right, *bias;
   void *result;
+  int way, gpu;
 } multiplication;
+
+/* What the driver's stand-in has. */
+static void *of_driver(const char *name) {
+  return dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), name);
+}
+
+/* The time of it, by the way: quicker for zeros, and where the cache has the operands. */
+static void take_time(const multiplication *m) {
+  bool (*is_cold)(void) = (bool (*)(void))of_driver("stand_in_is_cold");
+  void (*lasts)(double) = (void (*)(double))of_driver("stand_in_lasts");
+  const bool cold = is_cold();
+  bool zeros = true;
+  for (uint64_t i = 0; i < m->a.rows && zeros; i++)
+    zeros = number_at(m->left, type_of(m->a.type), (int64_t)i) == 0;
+  const bool disagrees = stand_in_number("disagree", 0) && m->gpu > 0 && m->way == 1;
+  const double each = disagrees ? 0.6 : cold && !zeros ? ways[m->way].time : ways[m->way].unlike;
+  lasts(1e-6 * each * (double)(m->of.rows * m->of.columns * m->of.depth));
+}
+
+static float sum_of(const float *left, const float *right, size_t k, size_t end) {
+  float sums[8] = {0}, sum = 0;
+  for (; k + 8 <= end; k += 8)
+    for (size_t i = 0; i < 8; i++) sums[i] += left[k + i] * right[k + i];
+  for (; k < end; k++) sum += left[k] * right[k];
+  for (int i = 0; i < 8; i++) sum += sums[i];
+  return sum;
+}
 
 static CUresult multiply(void *data) {
   const multiplication *m = data;
-  const size_t depth = m->of.depth;
+  const size_t depth = m->of.depth, parts = (size_t)ways[m->way].parts;
+  take_time(m);
   float *left = malloc(depth * sizeof *left * m->of.rows), *right = malloc(depth * sizeof *right);
   for (uint64_t r = 0; r < m->of.rows; r++)
     for (size_t k = 0; k < depth; k++)
@@ -163,14 +272,9 @@ static CUresult multiply(void *data) {
                            m->transposed[1] ? (int64_t)(k * (uint64_t)m->b.stride + c)
                                             : (int64_t)(c * (uint64_t)m->b.stride + k));
     for (uint64_t r = 0; r < m->of.rows; r++) {
-      float sums[8] = {0};
-      size_t k = 0;
-      for (; k + 8 <= depth; k += 8)
-        for (int i = 0; i < 8; i++)
-          sums[i] += left[r * depth + k + (size_t)i] * right[k + (size_t)i];
       float sum = 0;
-      for (; k < depth; k++) sum += left[r * depth + k] * right[k];
-      for (int i = 0; i < 8; i++) sum += sums[i];
+      for (size_t p = 0; p < parts; p++)
+        sum += sum_of(left + r * depth, right, p * depth / parts, (p + 1) * depth / parts);
       const int64_t at = (int64_t)(c * (uint64_t)m->d.stride + r);
       const float before = m->beta ? m->beta * number_at(m->result, type_of(m->d.type), at) : 0;
       const float added = m->bias ? number_at(m->bias, type_of(m->d.type), (int64_t)r) : 0;
@@ -193,14 +297,20 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo,
                               void *workspace, size_t bytes, CUstream stream) {
   CUresult (*enqueue)(CUstream, stand_in_work, const void *, size_t) =
-      (CUresult(*)(CUstream, stand_in_work, const void *, size_t))dlsym(
-          dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "stand_in_enqueue");
+      (CUresult(*)(CUstream, stand_in_work, const void *, size_t))of_driver("stand_in_enqueue");
+  int (*gpu)(void) = (int (*)(void))of_driver("stand_in_gpu");
   const sides of = sides_of(product, a_layout, b_layout, c_layout, d_layout);
-  if (!handle || !enqueue || !of.rows || c != d || !algo || !algo->data[0] || !is_aligned(a) ||
-      !is_aligned(b) || !is_aligned(d) || (product->epilogue && !is_aligned(product->bias)) ||
+  if (!handle || !enqueue || !of.rows || c != d || !is_aligned(a) || !is_aligned(b) ||
+      !is_aligned(d) || (product->epilogue && !is_aligned(product->bias)) ||
       (bytes && (size_t)workspace % 256))
     return WRONG;
+  if (!fits(algo, product, a_layout, b_layout, d_layout)) return NOT_SUPPORTED;
+  const int way = (int)algo->data[0] - 1;
+  if (ways[way].what != RUNS || bytes < algo->data[2]) return NOT_SUPPORTED;
+  if (stand_in_fails("product_fail", names[gpu()][way])) return EXECUTION_FAILED;
   multiplication made = {.of = of,
+                         .way = way,
+                         .gpu = gpu(),
                          .a = *a_layout,
                          .b = *b_layout,
                          .d = *d_layout,
