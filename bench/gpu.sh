@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What a GPU shows: kernels and libraries against the reference, runs against the CPU's, speed,
 # memory, and PyTorch on the same work.
-#   bench/gpu.sh RESULTS PART...      parts: doctor tests sanitize equal loopback speed trace torch
+#   bench/gpu.sh RESULTS PART...      parts: doctor tests sanitize equal loopback speed tune trace torch
 # Works on build/lockstep and build/tests (BUILD=DIR). MODELS, DTYPE, STEPS, BATCH, LENGTH, RECOMPUTE and KEYS say what is
 # timed; TORCH_PYTHON: a python3 with PyTorch, for the part torch; TEXT: any text; RUN_FOLDER: where a
 # run would save its checkpoint, for which there has to be room. Every part goes on whatever fails.
@@ -188,6 +188,26 @@ part_speed() {
   local model
   # shellcheck disable=SC2086
   for model in ${MODELS:-gpt2-124m gpt2-1.5b}; do trained "$model" "speed-$model" ${KEYS:-}; done
+}
+
+# Products by the library's first guess and by what is timed, in turns: the second run times nothing
+# and is to have the first's losses.
+part_tune() {
+  local model name
+  for model in ${MODELS:-gpt2-124m gpt2-1.5b}; do
+    "$lockstep" cache clear >/dev/null
+    for name in guessed timed kept guessed-again kept-again; do
+      # shellcheck disable=SC2086
+      trained "$model" "tune-$name-$model" device.tune="$(case $name in guessed*) echo false ;; *) echo true ;; esac)" ${KEYS:-}
+      grep 'the kernels of' "$results/tune-$name-$model.log" | tail -n 1
+    done
+    "$lockstep" cache >"$results/tune-$model.kept"
+    for name in kept kept-again; do
+      head -n "${STEPS:-12}" "$results/tune-timed-$model.jsonl" | grep -o '"loss": *[0-9.]*' >timed.losses
+      head -n "${STEPS:-12}" "$results/tune-$name-$model.jsonl" | grep -o '"loss": *[0-9.]*' |
+        cmp -s timed.losses - && echo "$model: $name has the losses of timed" || echo "$model: $name: OTHER LOSSES"
+    done
+  done
 }
 
 part_trace() {

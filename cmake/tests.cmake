@@ -123,7 +123,7 @@ foreach(source ${test_sources} ${tree_tests})
   get_filename_component(name ${source} NAME_WE)
   if(source MATCHES "\\.sh$")
     lockstep_test(${name} ${CMAKE_SOURCE_DIR}/${source} ${CMAKE_BINARY_DIR}/lockstep)
-  elseif(name MATCHES "^(cuda_(kernels|attention|shim|products|plans|steps|nccl)|peer_engine)_test$" AND NOT TARGET
+  elseif(name MATCHES "^(cuda_(kernels|attention|shim|products|plans|steps|tuning|nccl)|peer_engine)_test$" AND NOT TARGET
       lockstep_cuda_shim)
     continue()
   elseif(LS_CMOCKA_FOUND)
@@ -141,10 +141,12 @@ foreach(name cuda_products_test cuda_plans_test cuda_steps_test)
       ENVIRONMENT "LD_LIBRARY_PATH=${stand_in_folder};LS_STAND_IN=gpus=1")
   endif()
 endforeach()
-if(TEST cuda_nccl_test)
-  set_tests_properties(cuda_nccl_test PROPERTIES
-    ENVIRONMENT "LD_LIBRARY_PATH=${stand_in_folder};LS_STAND_IN=gpus=2")
-endif()
+foreach(name cuda_nccl_test cuda_tuning_test)
+  if(TEST ${name})
+    set_tests_properties(${name} PROPERTIES
+      ENVIRONMENT "LD_LIBRARY_PATH=${stand_in_folder};LS_STAND_IN=gpus=2")
+  endif()
+endforeach()
 if(TEST peer_engine_test)
   set_tests_properties(peer_engine_test PROPERTIES
     ENVIRONMENT "LD_LIBRARY_PATH=${stand_in_folder};LS_STAND_IN=gpus=3")

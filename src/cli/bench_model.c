@@ -3,6 +3,7 @@
 
 #include "cli/bench.h"
 #include "cli/hardware.h"
+#include "cli/tuning.h"
 #include "cluster/machine.h"
 #include "session/fit.h"
 #include "session/repeat.h"
@@ -149,6 +150,7 @@ static ls_status bench_in_world(ls_arena *arena, ls_run_file *run, int devices, 
   const int on_host = ls_world_count_on_host(world);
   const int ranks_sharing_cores = ls_machine_is_bound() ? ls_world_count_here(world) : on_host;
   LS_TRY(ls_session_create(arena, run, devices, ranks_sharing_cores, &session, error));
+  ls_tell_tuning(session);
   LS_TRY(ls_session_check_fit(session, on_host, ls_world_count_here(world), error));
   double memory_per_s = 0;
   LS_TRY(find_memory_rate(arena, world, session, &memory_per_s, error));

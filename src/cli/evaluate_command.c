@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/command.h"
+#include "cli/tuning.h"
 #include "cluster/machine.h"
 #include "data/text_cache.h"
 #include "model/hub.h"
@@ -217,6 +218,7 @@ static ls_status prepare(void *context, ls_error *error) {
   LS_TRY(ls_session_create_evaluation(self->arena, self->run, self->devices,
                                       ls_machine_is_bound() ? here : on_host, &self->session,
                                       error));
+  ls_tell_tuning(self->session);
   if (self->asked->logits) LS_TRY(keep_logits(self, error));
   LS_TRY(ls_session_check_fit(self->session, on_host, here, error));
   LS_TRY(ls_session_open_tokenizer(self->session, &self->tokenizer, error));

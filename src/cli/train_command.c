@@ -7,6 +7,7 @@
 #include "checkpoint/checkpoint.h"
 #include "cli/command.h"
 #include "cli/train_trace.h"
+#include "cli/tuning.h"
 #include "cluster/machine.h"
 #include "device/gpus.h"
 #include "lower/budget.h"
@@ -395,6 +396,7 @@ static ls_status prepare(void *context, ls_error *error) {
   if (taken) self->run->device.taken = LS_RUN_DEVICE_CUDA;
   LS_TRY(ls_session_create(self->arena, self->run, self->devices, ranks_sharing_cores,
                            &self->session, error));
+  ls_tell_tuning(self->session);
   LS_TRY(ls_session_check_start(self->session, error));
   LS_TRY(ls_session_check_offload(self->session, on_host, error));
   LS_TRY(ls_session_check_fit(self->session, on_host, here, error));

@@ -187,6 +187,49 @@ typedef struct ls_communicator_calls {
   void (*abort)(ls_communicator *of);
 } ls_communicator_calls;
 
+/* Work that a library of the device has several ways for, as the loaded programs ask for it. */
+typedef struct ls_tuned {
+  uint64_t key;         /* of the work and its kind: who has the same takes the same way */
+  uint64_t kind;        /* of the device and its library */
+  int ways;             /* fewer than 2: there is nothing to choose */
+  double work;          /* what trying them takes, to others: floating-point operations */
+  size_t bytes, beside; /* of its operands, and of what is written before each to take the cache */
+} ls_tuned;
+
+/* A way, as all devices of the kind know it. All zeros: the library's own first guess. */
+enum { LS_WAY_WORDS = 12 };
+typedef struct ls_way {
+  int64_t words[LS_WAY_WORDS];
+} ls_way;
+
+/* Memory of the device to try ways in, whose numbers are lost, and a workspace of kernels. */
+typedef struct ls_tuning_room {
+  void *memory, *workspace;
+  size_t bytes, workspace_bytes;
+} ls_tuning_room;
+
+/* What was found: whether it is another way than the first guess, and the times of both. */
+typedef struct ls_tuning_gain {
+  bool other;
+  double seconds, first_seconds;
+} ls_tuning_gain;
+
+/* Of the work that was prepared on a queue (ls_kernel_table.prepare), by number from 0 on. Before a
+ * step, and outside of captures: they wait and allocate. */
+typedef struct ls_tuning_calls {
+  int (*count)(const ls_device_queue *queue);
+  void (*about)(const ls_device_queue *queue, int item, ls_tuned *of);
+  /* From the user's cache; what is damaged there is said and counts as not there. */
+  bool (*kept)(const ls_device_queue *queue, int item, ls_way *choice);
+  /* Times all ways in room of at least its bytes. LS_FAILED: none runs, or the device fails. */
+  ls_status (*try_all)(const ls_device_queue *queue, int item, const ls_tuning_room *room,
+                       ls_way *fastest, ls_error *error);
+  /* LS_FAILED: there is no such way here. */
+  ls_status (*take)(const ls_device_queue *queue, int item, const ls_way *choice, ls_error *error);
+  void (*keep)(const ls_device_queue *queue, int item, const ls_way *choice);
+  ls_tuning_gain (*gain)(const ls_way *choice);
+} ls_tuning_calls;
+
 typedef struct ls_device ls_device;
 struct ls_device {
   const char *kind;
@@ -198,7 +241,8 @@ struct ls_device {
   const ls_transfer_calls *transfers;         /* NULL: its queues have kernels alone */
   const ls_communicator_calls *communicators; /* NULL: there is no such library */
   const ls_queue_calls *calls; /* of the device's own queue; NULL: work has ended when it is put */
-  bool graphs;                 /* what is run again is captured and replayed, where it has calls */
+  const ls_tuning_calls *tuning; /* NULL: there is one way for everything */
+  bool graphs; /* what is run again is captured and replayed, where it has calls */
   ls_kernel_table kernels[LS_DEVICE_QUEUES]; /* by tier: the host where an operand lies there */
   /* The calling thread works for the device from now on, through queues for the kernels of each
    * tier, until it leaves them. The device stays where it is that long. The place says which of a

@@ -64,6 +64,9 @@ typedef struct ls_kernel_table {
   /* What a library behind the kernel wants of workspace, asked when a program is loaded: never more
    * than the device's recipe says. Data pointers are not read. NULL: there is none. */
   size_t (*wants)(ls_op_kind kind, const ls_kernel_args *args);
+  /* Makes what a library behind the kernel needs for such a call, as a program is loaded, so that
+   * no step makes it. Data pointers are not read. NULL: nothing is needed. */
+  ls_status (*prepare)(ls_op_kind kind, const ls_kernel_args *args, ls_error *error);
   /* LINEAR and LINEAR_BLOCKS take a third input, a vector that is added to each row, begins at a
    * multiple of 16 bytes and is of the output's type: that of the BIAS behind it, which is then
    * left out. */

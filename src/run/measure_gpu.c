@@ -105,6 +105,32 @@ static ls_status place(gpu *on, ls_op_kind kind, ls_kernel_args *args, ls_error 
   return LS_OK;
 }
 
+/* Has the library's fastest way of a product taken, as runs have (device.tune). */
+static ls_status tune(gpu *on, ls_op_kind kind, const ls_kernel_args *args, ls_error *error) {
+  const ls_tuning_calls *calls = on->device->tuning;
+  const ls_kernel_table *table = &on->device->kernels[LS_TIER_DEVICE];
+  if (!calls || !table->prepare) return LS_OK;
+  const int before = calls->count(on->queue);
+  LS_TRY(table->prepare(kind, args, error));
+  for (int i = before; i < calls->count(on->queue); i++) {
+    ls_tuned of;
+    ls_way way;
+    calls->about(on->queue, i, &of);
+    if (of.ways < 2) continue;
+    if (!calls->kept(on->queue, i, &way)) {
+      const size_t room = of.bytes + of.beside;
+      LS_TRY(hold(on, room + args->workspace_bytes, error));
+      LS_TRY(calls->try_all(
+          on->queue, i,
+          &(ls_tuning_room){on->memory, on->memory + room, room, args->workspace_bytes}, &way,
+          error));
+      calls->keep(on->queue, i, &way);
+    }
+    LS_TRY(calls->take(on->queue, i, &way, error));
+  }
+  return LS_OK;
+}
+
 /* Calls of a kernel, `work` each: as many in a round as take a millisecond. */
 static ls_status time_kernel(gpu *on, ls_op_kind kind, const ls_kernel_args *args, double work,
                              ls_rate *rate, ls_error *error) {
@@ -139,6 +165,9 @@ static ls_status measure_product(gpu *on, ls_dtype dtype, int s, ls_rate *rate, 
                          .out = {matrix(dtype, rows, columns)}};
   ls_measure_next(on->self, "GPU, %s product %lldx%lldx%lld", ls_dtype_name(dtype), (long long)rows,
                   (long long)columns, (long long)depth);
+  args.queue = on->queue;
+  args.workspace_bytes = ls_device_workspace(&on->device->facts, LS_OP_LINEAR, &args);
+  LS_TRY(tune(on, LS_OP_LINEAR, &args, error));
   LS_TRY(place(on, LS_OP_LINEAR, &args, error));
   LS_TRY(time_kernel(on, LS_OP_LINEAR, &args, 2.0 * (double)rows * (double)columns * (double)depth,
                      rate, error));

@@ -194,7 +194,8 @@ static ls_status fill_rank(ls_rank *rank, const ls_rank_options *options, ls_err
   }
   LS_TRY(create_staging(rank, error));
   LS_TRY(ls_rank_open_carrier(rank, error));
-  return ls_rank_give_workspace(rank, error);
+  LS_TRY(ls_rank_give_workspace(rank, error));
+  return ls_rank_tune(rank, options, error);
 }
 
 ls_status ls_rank_create(ls_comm *comm, const ls_rank_options *options, ls_rank **rank,

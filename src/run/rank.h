@@ -24,11 +24,26 @@ typedef struct ls_rank ls_rank;
 
 enum { LS_MAX_PROGRAMS = 24 };
 
+/* How far a rank is with trying ways of its library's work, and at the end what that gave: how many
+ * are other than the library's first guess, and seconds of one call of each, as taken and as first
+ * guessed. */
+typedef struct ls_rank_tuning {
+  int done, count;
+  double seconds, seconds_left; /* below 0: not known */
+  int others;
+  double took, first_took;
+} ls_rank_tuning;
+
 typedef struct ls_rank_options {
   const ls_program *const *programs; /* of the rank's stage; borrowed until it is destroyed */
   int program_count;
   const ls_device *device;  /* borrowed until the world is destroyed */
   const char *offload_path; /* folder of the file, where programs have one */
+  bool tune;                /* the fastest ways of what a library has several for are found first */
+  /* Called by the first rank that has some to try, before each and at the end; NULL: nobody asks.
+   */
+  void (*tuning)(void *context, const ls_rank_tuning *said);
+  void *context;
 } ls_rank_options;
 
 /* Owns: caller destroys the rank before the world. Errors: LS_FAILED where memory is short; those

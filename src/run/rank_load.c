@@ -178,10 +178,12 @@ static ls_status give_workspace(ls_rank *rank, const ls_program *program, ls_loa
   const ls_kernel_table *table = &rank->device->kernels[each->tier];
   each->args.workspace = rank->workspace;
   each->args.workspace_bytes = rank->workspace_bytes;
-  if (!table->wants || instruction->collective != LS_COLLECTIVE_NONE) return LS_OK;
+  if (instruction->collective != LS_COLLECTIVE_NONE) return LS_OK;
   for (int o = 0; o < instruction->outputs; o++)
     each->args.accumulate[o] = instruction->write[o] != LS_WRITE;
-  const size_t wanted = table->wants(instruction->kind, &each->args);
+  if (table->prepare && !each->skipped && !each->joined)
+    LS_TRY(table->prepare(instruction->kind, &each->args, error));
+  const size_t wanted = table->wants ? table->wants(instruction->kind, &each->args) : 0;
   if (wanted <= rank->workspace_bytes) return LS_OK;
   return ls_fail(error, LS_FAILED,
                  "%s of %s: the library behind it wants %zu bytes of workspace, and the recipe of "

@@ -130,4 +130,9 @@ void ls_rank_unload(ls_loaded_program *from);
  * more than the recipe says. */
 LS_CHECKED ls_status ls_rank_give_workspace(ls_rank *rank, ls_error *error);
 
+/* Finds the fastest ways of what the device's library was asked to prepare, where it has several
+ * and the options ask for it; all ranks take the same. LS_FAILED: none runs, the device fails, or
+ * memory is short. Collective: all ranks. */
+LS_CHECKED ls_status ls_rank_tune(ls_rank *rank, const ls_rank_options *options, ls_error *error);
+
 #endif

@@ -302,12 +302,21 @@ ls_status ls_session_check_start(const ls_session *session, ls_error *error) {
                  ls_run_file_where(run, "lora.rank"), run->model);
 }
 
+/* With exact numerics bits do not depend on what was measured, unless it is asked for. */
+static bool tunes(const ls_run_file *run) {
+  if (run->device.tune == LS_RUN_TUNE_AUTO) return run->numerics != LS_RUN_EXACT;
+  return run->device.tune == LS_RUN_TUNE_TRUE;
+}
+
 static ls_rank_options rank_options(const ls_session *session, const ls_program *const *programs,
                                     int count) {
   return (ls_rank_options){.programs = programs,
                            .program_count = count,
                            .device = &session->device,
-                           .offload_path = session->run->offload.path};
+                           .offload_path = session->run->offload.path,
+                           .tune = tunes(session->run),
+                           .tuning = session->tuning,
+                           .context = session->tuning_context};
 }
 
 int64_t ls_session_limit(const ls_session *session) {

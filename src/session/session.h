@@ -51,6 +51,9 @@ typedef struct ls_session {
   int64_t *workspace;        /* [pp] bytes that kernels of a device need beside its arena */
   int64_t *overhead;         /* [pp] and those that it has taken before */
   int *groups;               /* [pp] that a rank communicates in */
+  /* As in ls_rank_options; NULL: nobody asks. */
+  void (*tuning)(void *context, const ls_rank_tuning *said);
+  void *tuning_context;
 } ls_session;
 
 /* Whether the loss has a teacher's share. */

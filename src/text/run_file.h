@@ -41,6 +41,7 @@ typedef enum ls_run_device_kind {
   LS_RUN_DEVICE_CPU,
   LS_RUN_DEVICE_CUDA
 } ls_run_device_kind;
+typedef enum ls_run_tune { LS_RUN_TUNE_AUTO, LS_RUN_TUNE_TRUE, LS_RUN_TUNE_FALSE } ls_run_tune;
 typedef enum ls_run_lr_schedule {
   LS_RUN_LR_CONSTANT,
   LS_RUN_LR_LINEAR,
@@ -151,6 +152,7 @@ typedef struct ls_run_device {
   int64_t memory;           /* bytes; 0 auto */
   int64_t threads;          /* of each device; 0 auto */
   bool graphs;
+  ls_run_tune tune;
   bool loopback; /* ranks share GPUs */
 } ls_run_device;
 

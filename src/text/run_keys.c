@@ -162,6 +162,9 @@ const ls_run_key ls_run_keys[] = {
     {"device.graphs", LS_RUN_BOOL, AT(device.graphs), .default_text = "true",
      .effect = LS_RUN_LAYOUT,
      .help = "what GPUs run again is captured once and replayed; the same bits without"},
+    {"device.tune", LS_RUN_CHOICE, AT(device.tune), .default_text = "auto",
+     .words = "auto true false", .effect = LS_RUN_LAYOUT,
+     .help = "GPUs time their library's ways of each product once; auto: if not numerics: exact"},
 
     {"host.memory", LS_RUN_SIZE, AT(host.memory), .default_text = "auto", .word = "auto", .low = 1,
      .high = 0x1p53, .effect = LS_RUN_MEMORY,

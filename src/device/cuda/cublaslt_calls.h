@@ -51,6 +51,10 @@ typedef struct cublasLtMatmulHeuristicResult_t {
      cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,              \
      cublasLtMatmulPreference_t preference, int most, cublasLtMatmulHeuristicResult_t *results, \
      int *count))                                                                               \
+  X(cublasStatus_t, cublasLtMatmulAlgoCheck,                                                    \
+    (cublasLtHandle_t handle, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,           \
+     cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,              \
+     const cublasLtMatmulAlgo_t *algo, cublasLtMatmulHeuristicResult_t *result))                \
   X(cublasStatus_t, cublasLtMatmul,                                                             \
     (cublasLtHandle_t handle, cublasLtMatmulDesc_t product, const void *alpha, const void *a,   \
      cublasLtMatrixLayout_t a_layout, const void *b, cublasLtMatrixLayout_t b_layout,           \

@@ -8,6 +8,7 @@
 
 #include "device/cuda/cuda_gpu.h"
 #include "device/cuda/cuda_recipe.h"
+#include "device/cuda/cuda_tuning.h"
 
 static struct {
   pthread_mutex_t lock; /* of users, contexts and the opening */
@@ -256,19 +257,23 @@ static ls_accelerator reported(const ls_cuda_gpu *gpu) {
                           .reported = true};
 }
 
-void ls_cuda_device_tell(ls_arena *arena, ls_gpus *gpus) {
-  const ls_cuda_gpu *gpu = &process.gpus[0].gpu;
+const char *ls_cuda_driver_version(void) {
   const ls_cuda_library *of = process.libraries.of;
   ls_error ignored; /* of NVML's alone is the driver's version */
+  pthread_mutex_lock(&process.lock);
   (void)!ls_cuda_open(&process.libraries, LS_CUDA_NVML, &ignored);
-  *gpus =
-      (ls_gpus){.first = reported(gpu),
-                .count = process.count,
-                .peers = process.count > 1 && process.peers,
-                .stands_on = ls_arena_printf(arena, "%s, driver %s, cuBLASLt %s", gpu->name,
-                                             *of[LS_CUDA_NVML].version ? of[LS_CUDA_NVML].version
-                                                                       : of[LS_CUDA_DRIVER].version,
-                                             of[LS_CUDA_CUBLASLT].version)};
+  pthread_mutex_unlock(&process.lock);
+  return *of[LS_CUDA_NVML].version ? of[LS_CUDA_NVML].version : of[LS_CUDA_DRIVER].version;
+}
+
+void ls_cuda_device_tell(ls_arena *arena, ls_gpus *gpus) {
+  const ls_cuda_gpu *gpu = &process.gpus[0].gpu;
+  *gpus = (ls_gpus){.first = reported(gpu),
+                    .count = process.count,
+                    .peers = process.count > 1 && process.peers,
+                    .stands_on = ls_arena_printf(arena, "%s, driver %s, cuBLASLt %s", gpu->name,
+                                                 ls_cuda_driver_version(),
+                                                 process.libraries.of[LS_CUDA_CUBLASLT].version)};
 }
 
 /* ---- the device ------------------------------------------------------------------------------ */
@@ -296,6 +301,7 @@ ls_status ls_cuda_device_open(const ls_device_options *options, ls_device *devic
   device->transfers = &ls_cuda_transfers;
   if (device->facts.also) device->communicators = &ls_cuda_communicators;
   device->calls = &ls_cuda_queue_calls;
+  device->tuning = &ls_cuda_tuning;
   device->graphs = true;
   device->enter = enter;
   device->leave = leave;

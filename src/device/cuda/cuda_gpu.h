@@ -44,6 +44,9 @@ typedef struct ls_cuda_stream {
 /* The libraries, open. */
 const ls_cuda_libraries *ls_cuda_opened(void);
 
+/* "580.65.05", where NVML says it; else the CUDA that the driver runs. */
+const char *ls_cuda_driver_version(void);
+
 /* The GPU that the calling thread has entered; NULL: none. */
 ls_cuda_context *ls_cuda_here(void);
 

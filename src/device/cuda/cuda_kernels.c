@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "device/cuda/cuda_gpu.h"
+#include "device/cuda/cuda_tuning.h"
 
 enum { MAX_DYNAMIC_SHARED = 8 }; /* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
 
@@ -101,6 +102,7 @@ LS_OPS(BODY)
 static const ls_kernel_table kernels = {.name = "cuda",
                                         .kernel = {LS_OPS(ENTRY)},
                                         .wants = ls_cuda_attention_wants,
+                                        .prepare = ls_cuda_products_prepare,
                                         .joins_bias = true};
 
 void ls_cuda_fill_kernels(ls_kernel_table *table) {

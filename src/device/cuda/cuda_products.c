@@ -1,11 +1,13 @@
 /* Products by cuBLASLt. It has matrices by columns, so ours are its transposes: of y = x w^T it is
  * given y^T = w x^T. */
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "device/cuda/cuda_gpu.h"
 #include "device/cuda/cuda_recipe.h"
+#include "device/cuda/cuda_tuning.h"
 
 /* Facts: cublasLt.h, cublas_api.h and library_types.h of CUDA 13.0. */
 enum {
@@ -21,9 +23,11 @@ enum {
   PRODUCT_SCALES_OF_A = 31, /* what it is: 1 number, or one for each row */
   PRODUCT_SCALES_OF_B = 32,
   PREFERENCE_WORKSPACE = 1,
-  ADD_BIAS = 4,      /* CUBLASLT_EPILOGUE_BIAS */
-  OF_EACH_ROW = 3,   /* CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F */
-  NOT_SUPPORTED = 15 /* CUBLAS_STATUS_NOT_SUPPORTED */
+  PREFERENCE_REDUCTION = 3,
+  REDUCED_IN_FP32 = 2, /* CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE */
+  ADD_BIAS = 4,        /* CUBLASLT_EPILOGUE_BIAS */
+  OF_EACH_ROW = 3,     /* CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F */
+  NOT_SUPPORTED = 15   /* CUBLAS_STATUS_NOT_SUPPORTED */
 };
 
 enum { MOST_SHAPES = 256 };
@@ -44,7 +48,8 @@ typedef struct prepared {
   cublasLtMatmulDesc_t product;
   cublasLtMatrixLayout_t a, b, out;
   cublasLtMatmulAlgo_t algo;
-  bool none; /* the library has no product of these codes */
+  ls_cuda_ways ways; /* the best by the library's guess first; of codes it may have none */
+  bool adds;         /* a loaded call adds to what is there */
 } prepared;
 
 struct ls_cuda_products {
@@ -100,6 +105,13 @@ static int64_t smaller(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
+/* The recipe's, whatever else a rank's workspace is as large for: ranks of other programs then
+ * choose alike. */
+static size_t workspace_of(const ls_kernel_args *args) {
+  const size_t most = ls_cuda_product_bytes(args->queue->facts);
+  return args->workspace_bytes < most ? args->workspace_bytes : most;
+}
+
 /* y = x w^T, dx = dy w, dw = dy^T x. Depths go over padding, which is zero; rows that do not exist
  * are never read. */
 static shape shape_of(ls_op_kind kind, const ls_kernel_args *args) {
@@ -109,7 +121,7 @@ static shape shape_of(ls_op_kind kind, const ls_kernel_args *args) {
   made.stride_out = out->dims[1];
   made.in = in[0].dtype;
   made.out = out->dtype;
-  made.workspace = args->workspace_bytes;
+  made.workspace = workspace_of(args);
   made.columns = out->valid[0];
   switch (kind) {
     case LS_OP_LINEAR:
@@ -145,16 +157,23 @@ static ls_status add_layout(bool transposed, int64_t rows, int64_t columns, int6
       "cublasLtMatrixLayoutCreate", error);
 }
 
-static ls_status set(prepared *made, cublasEnum attribute, const void *value, size_t bytes,
+static ls_status set(const prepared *made, cublasEnum attribute, const void *value, size_t bytes,
                      ls_error *error) {
   return did(library()->cublasLtMatmulDescSetAttribute(made->product, attribute, value, bytes),
              "cublasLtMatmulDescSetAttribute", error);
+}
+
+static ls_status set_scales(const prepared *made, const float *a, const float *b, ls_error *error) {
+  LS_TRY(set(made, PRODUCT_SCALE_A, &a, sizeof a, error));
+  return set(made, PRODUCT_SCALE_B, &b, sizeof b, error);
 }
 
 static ls_status describe(prepared *made, ls_error *error) {
   const shape *of = &made->of;
   const int32_t transposed = CUBLAS_TRANSPOSED, each_row = OF_EACH_ROW;
   const uint32_t epilogue = ADD_BIAS;
+  /* The library has no way of vectors that are nowhere; each call says where its own are. */
+  static _Alignas(16) const float nowhere = 1;
   const int8_t fast = 0; /* sums of Hopper's tensor cores are carried on in fp32 */
   LS_TRY(
       did(library()->cublasLtMatmulDescCreate(&made->product, CUBLAS_COMPUTE_FP32, type_of(LS_F32)),
@@ -168,6 +187,7 @@ static ls_status describe(prepared *made, ls_error *error) {
   if (of->scaled) {
     LS_TRY(set(made, PRODUCT_SCALES_OF_A, &each_row, sizeof each_row, error));
     LS_TRY(set(made, PRODUCT_SCALES_OF_B, &each_row, sizeof each_row, error));
+    LS_TRY(set_scales(made, &nowhere, &nowhere, error));
   }
   const cublasEnum a = type_of_codes(of->a, of->in), b = type_of_codes(of->b, of->in);
   LS_TRY(add_layout(of->transpose_a, of->rows, of->depth, of->stride_a, a, &made->a, error));
@@ -176,34 +196,49 @@ static ls_status describe(prepared *made, ls_error *error) {
                     error);
 }
 
-/* The library's first choice of those that the workspace is enough for. */
+/* What the library is to choose by. Parts of a sum are never added up in 16 bits. */
+static ls_status prefer(const shape *of, cublasLtMatmulPreference_t preference, ls_error *error) {
+  const uint64_t bytes = of->workspace;
+  const uint32_t reduced = REDUCED_IN_FP32;
+  LS_TRY(did(library()->cublasLtMatmulPreferenceSetAttribute(preference, PREFERENCE_WORKSPACE,
+                                                             &bytes, sizeof bytes),
+             "cublasLtMatmulPreferenceSetAttribute", error));
+  if (of->out == LS_F32) return LS_OK;
+  return did(library()->cublasLtMatmulPreferenceSetAttribute(preference, PREFERENCE_REDUCTION,
+                                                             &reduced, sizeof reduced),
+             "cublasLtMatmulPreferenceSetAttribute", error);
+}
+
+/* Asks for all ways and takes the first. */
 static ls_status choose(const ls_cuda_products *products, prepared *made, ls_error *error) {
   const ls_cublaslt_calls *calls = library();
   cublasLtMatmulPreference_t preference;
-  cublasLtMatmulHeuristicResult_t result = {.state = 0};
+  cublasLtMatmulHeuristicResult_t found[LS_CUDA_MOST_WAYS];
   int count = 0;
   LS_TRY(did(calls->cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate",
              error));
-  const uint64_t bytes = made->of.workspace;
-  ls_status status = did(calls->cublasLtMatmulPreferenceSetAttribute(
-                             preference, PREFERENCE_WORKSPACE, &bytes, sizeof bytes),
-                         "cublasLtMatmulPreferenceSetAttribute", error);
-  if (status == LS_OK) {
-    const cublasStatus_t found =
-        calls->cublasLtMatmulAlgoGetHeuristic(products->handle, made->product, made->a, made->b,
-                                              made->out, made->out, preference, 1, &result, &count);
-    made->none = made->of.a && (found == NOT_SUPPORTED || (!found && !count));
-    if (!made->none) status = did(found, "cublasLtMatmulAlgoGetHeuristic", error);
-  }
+  cublasStatus_t answer = 0;
+  ls_status status = prefer(&made->of, preference, error);
+  if (status == LS_OK)
+    answer = calls->cublasLtMatmulAlgoGetHeuristic(products->handle, made->product, made->a,
+                                                   made->b, made->out, made->out, preference,
+                                                   LS_CUDA_MOST_WAYS, found, &count);
   (void)calls->cublasLtMatmulPreferenceDestroy(preference);
   LS_TRY(status);
-  if (made->none)
+  if (!made->of.a || answer != NOT_SUPPORTED)
+    LS_TRY(did(answer, "cublasLtMatmulAlgoGetHeuristic", error));
+  for (int f = 0; f < count; f++)
+    if (!found[f].state && found[f].workspaceSize <= made->of.workspace)
+      made->ways.of[made->ways.count++] = found[f].algo;
+  if (!made->ways.count && made->of.a) {
     say_none(&made->of);
-  else if (!count)
+    return LS_OK;
+  }
+  if (!made->ways.count)
     return ls_fail(error, LS_FAILED, "cuBLASLt has no product of %lld x %lld x %lld in %s",
                    (long long)made->of.rows, (long long)made->of.columns, (long long)made->of.depth,
                    ls_dtype_name(made->of.in));
-  made->algo = result.algo;
+  made->algo = made->ways.of[0];
   return LS_OK;
 }
 
@@ -243,27 +278,18 @@ static ls_status clear_padding(const ls_cuda_stream *stream, const shape *of, co
       "cuMemsetD2D8Async", error);
 }
 
-/* Where the operands of a product begin; bias: NULL where none is added. */
-typedef struct operands {
-  const char *a, *b, *bias;
-  char *out;
-} operands;
-
-static ls_status multiply(const ls_kernel_args *args, const shape *of, const operands *at, bool add,
-                          ls_error *error) {
-  const ls_cuda_stream *stream = args->queue->stream;
+/* The library reads what is set of a product as it is called, so that one is set anew for each
+ * call, within captures too. */
+static ls_status run(const ls_cuda_stream *stream, const prepared *made,
+                     const cublasLtMatmulAlgo_t *way, const ls_cuda_operands *at, bool add,
+                     cublasStatus_t *answer, ls_error *error) {
   const float one = 1, kept = add ? 1 : 0;
-  prepared *made = NULL;
-  LS_TRY(prepare(stream->products, of, &made, error));
-  if (at->bias)
-    LS_TRY(did(library()->cublasLtMatmulDescSetAttribute(made->product, PRODUCT_BIAS, &at->bias,
-                                                         sizeof at->bias),
-               "cublasLtMatmulDescSetAttribute", error));
-  return did(library()->cublasLtMatmul(stream->products->handle, made->product, &one, at->a,
-                                       made->a, at->b, made->b, &kept, at->out, made->out, at->out,
-                                       made->out, &made->algo, args->workspace,
-                                       args->workspace_bytes, stream->compute),
-             "cublasLtMatmul", error);
+  if (at->bias) LS_TRY(set(made, PRODUCT_BIAS, &at->bias, sizeof at->bias, error));
+  if (made->of.scaled) LS_TRY(set_scales(made, at->a_scales, at->b_scales, error));
+  *answer = library()->cublasLtMatmul(stream->products->handle, made->product, &one, at->a, made->a,
+                                      at->b, made->b, &kept, at->out, made->out, at->out, made->out,
+                                      way, at->workspace, at->workspace_bytes, stream->compute);
+  return LS_OK;
 }
 
 /* The library is several times as slow where rows or depth of a product in 16 bits are no multiple
@@ -275,20 +301,74 @@ static int64_t whole_part(const shape *of, int64_t count) {
   return count / MULTIPLE * MULTIPLE;
 }
 
-/* Where codes and their scales lie, and what is left to the library. */
+/* What one call of the library does of a product, and where in each operand it begins, in bytes. */
+typedef struct part {
+  shape of;
+  int64_t a, b, bias, out;
+  bool add;
+} part;
+
+typedef ls_status (*part_visitor)(const ls_kernel_args *args, const part *of, ls_error *error);
+
+static ls_status each_part(ls_op_kind kind, const ls_kernel_args *args, part_visitor visit,
+                           ls_error *error) {
+  const shape all = shape_of(kind, args);
+  if (!all.rows || !all.columns || !all.depth) return LS_OK;
+  const int64_t rows = whole_part(&all, all.rows), depth = whole_part(&all, all.depth);
+  const int64_t in = (int64_t)ls_dtype_bytes(all.in), out = (int64_t)ls_dtype_bytes(all.out);
+  const int64_t a_row = in * (all.transpose_a ? all.stride_a : 1);
+  const int64_t a_deep = in * (all.transpose_a ? 1 : all.stride_a);
+  const int64_t b_deep = in * (all.transpose_b ? all.stride_b : 1);
+  for (int64_t row = 0; row < all.rows; row += rows)
+    for (int64_t deep = 0; deep < all.depth; deep += depth) {
+      part each = {all,       row * a_row + deep * a_deep,    deep * b_deep, row * out,
+                   row * out, args->accumulate[0] || deep > 0};
+      each.of.rows = smaller(rows, all.rows - row);
+      each.of.depth = smaller(depth, all.depth - deep);
+      each.of.biased = args->inputs > 2 && deep == 0;
+      LS_TRY(visit(args, &each, error));
+    }
+  return LS_OK;
+}
+
+static ls_status multiply_part(const ls_kernel_args *args, const part *of, ls_error *error) {
+  const ls_cuda_stream *stream = args->queue->stream;
+  const ls_cuda_operands at = {
+      .a = (const char *)args->in[1].data + of->a,
+      .b = (const char *)args->in[0].data + of->b,
+      .bias = of->of.biased ? (const char *)args->in[2].data + of->bias : NULL,
+      .out = (char *)args->out[0].data + of->out,
+      .workspace = args->workspace,
+      .workspace_bytes = args->workspace_bytes};
+  prepared *made = NULL;
+  cublasStatus_t answer;
+  LS_TRY(prepare(stream->products, &of->of, &made, error));
+  LS_TRY(run(stream, made, &made->algo, &at, of->add, &answer, error));
+  return did(answer, "cublasLtMatmul", error);
+}
+
+/* ---- of codes -------------------------------------------------------------------------------- */
+
+/* What is made codes of, and what the library is given of them. */
 typedef struct coded {
   shape of;
   ls_cuda_coding tokens, weight;
-  operands at;
-  void *workspace;
+  ls_cuda_operands at;
+  const void *added; /* a bias, by the library or by the pass behind it; NULL: none */
 } coded;
+
+static bool is_coded(ls_op_kind kind, const ls_kernel_args *args, const shape *all) {
+  const ls_device_facts *facts = args->queue->facts;
+  return all->rows && all->columns && all->depth && facts->takes_codes(facts, kind, args);
+}
 
 static coded coded_of(ls_op_kind kind, const ls_kernel_args *args, const shape *all) {
   const ls_device_facts *facts = args->queue->facts;
   const ls_cuda_fp8_room room = ls_cuda_fp8_room_of(facts, kind, args);
   const bool turned = kind == LS_OP_LINEAR_DX;
   char *at = args->workspace;
-  coded made = {.of = *all, .workspace = at + room.bytes};
+  const bool biased = args->inputs > 2;
+  coded made = {.of = *all, .added = biased ? args->in[2].data : NULL};
   made.tokens = (ls_cuda_coding){.from = &args->in[0],
                                  .format = room.format,
                                  .rows = all->columns,
@@ -308,9 +388,7 @@ static coded coded_of(ls_op_kind kind, const ls_kernel_args *args, const shape *
                                  .scales = (float *)(void *)(at + room.weight_scales),
                                  .parts = (float *)(void *)(at + room.parts)};
   made.of.scaled = facts->fp8 == LS_FP8_IN_PRODUCT;
-  made.at = (operands){at + room.weight_codes, at + room.codes,
-                       args->inputs > 2 ? args->in[2].data : NULL, args->out[0].data};
-  made.of.biased = made.at.bias && made.of.scaled;
+  made.of.biased = biased && made.of.scaled;
   made.of.rows = room.rows;
   made.of.depth = made.of.stride_a = made.of.stride_b = room.depth;
   made.of.a = LS_FP8_E4M3;
@@ -318,7 +396,22 @@ static coded coded_of(ls_op_kind kind, const ls_kernel_args *args, const shape *
   made.of.transpose_a = true;
   made.of.transpose_b = false;
   made.of.workspace = ls_cuda_product_bytes(facts);
+  made.at = (ls_cuda_operands){.a = at + room.weight_codes,
+                               .b = at + room.codes,
+                               .a_scales = made.weight.scales,
+                               .b_scales = made.tokens.scales,
+                               .bias = made.of.biased ? made.added : NULL,
+                               .out = args->out[0].data,
+                               .workspace = at + room.bytes,
+                               .workspace_bytes = made.of.workspace};
   return made;
+}
+
+static ls_status make_codes(const ls_kernel_args *args, const ls_cuda_coding *coding,
+                            ls_error *error) {
+  ls_cuda_launches launches;
+  LS_TRY(ls_cuda_choose_coding(args->queue->facts, coding, &launches, error));
+  return ls_cuda_launch_all(args->queue->stream, &launches, error);
 }
 
 /* Operands were rounded to fp8 by ops before this one: the library is given their codes, which are
@@ -326,90 +419,175 @@ static coded coded_of(ls_op_kind kind, const ls_kernel_args *args, const shape *
 static ls_status multiply_codes(ls_op_kind kind, const ls_kernel_args *args, const shape *all,
                                 bool *done, ls_error *error) {
   ls_cuda_stream *stream = args->queue->stream;
-  const ls_device_facts *facts = args->queue->facts;
   const coded of = coded_of(kind, args, all);
+  const bool add = args->accumulate[0];
+  const size_t bytes =
+      (size_t)((char *)of.at.workspace - (char *)args->workspace) + of.at.workspace_bytes;
   prepared *made = NULL;
+  cublasStatus_t answer;
   ls_cuda_launches launches;
-  const size_t bytes = (size_t)((char *)of.workspace - (char *)args->workspace) + of.of.workspace;
   if (args->workspace_bytes < bytes)
     return ls_fail(error, LS_INTERNAL, "a workspace of %zu bytes: expected %zu and more",
                    args->workspace_bytes, bytes);
   LS_TRY(prepare(stream->products, &of.of, &made, error));
-  *done = !made->none;
-  if (made->none) return LS_OK;
-  if (!args->accumulate[0]) LS_TRY(clear_padding(stream, &of.of, &args->out[0], error));
-  LS_TRY(ls_cuda_choose_coding(facts, &of.tokens, &launches, error));
-  LS_TRY(ls_cuda_launch_all(stream, &launches, error));
-  LS_TRY(ls_cuda_choose_coding(facts, &of.weight, &launches, error));
-  LS_TRY(ls_cuda_launch_all(stream, &launches, error));
-  if (of.of.scaled) {
-    LS_TRY(set(made, PRODUCT_SCALE_A, &of.weight.scales, sizeof of.weight.scales, error));
-    LS_TRY(set(made, PRODUCT_SCALE_B, &of.tokens.scales, sizeof of.tokens.scales, error));
-  }
-  ls_kernel_args product = *args;
-  product.workspace = of.workspace;
-  product.workspace_bytes = of.of.workspace;
-  operands at = of.at;
-  if (!of.of.biased) at.bias = NULL;
-  LS_TRY(multiply(&product, &of.of, &at, args->accumulate[0], error));
+  *done = made->ways.count > 0;
+  if (!*done) return LS_OK;
+  if (!add) LS_TRY(clear_padding(stream, &of.of, &args->out[0], error));
+  LS_TRY(make_codes(args, &of.tokens, error));
+  LS_TRY(make_codes(args, &of.weight, error));
+  LS_TRY(run(stream, made, &made->algo, &of.at, add, &answer, error));
+  LS_TRY(did(answer, "cublasLtMatmul", error));
   if (of.of.scaled) return LS_OK;
-  LS_TRY(ls_cuda_choose_rescaling(facts, &args->out[0], of.of.rows, of.tokens.scales,
-                                  of.weight.scales, of.at.bias, &launches, error));
+  LS_TRY(ls_cuda_choose_rescaling(args->queue->facts, &args->out[0], of.of.rows, of.tokens.scales,
+                                  of.weight.scales, of.added, &launches, error));
   return ls_cuda_launch_all(stream, &launches, error);
 }
 
+/* ---- as a kernel ----------------------------------------------------------------------------- */
+
 ls_status ls_cuda_multiply(ls_op_kind kind, const ls_kernel_args *args, ls_error *error) {
   const shape all = shape_of(kind, args);
-  if (all.rows && all.columns && all.depth &&
-      args->queue->facts->takes_codes(args->queue->facts, kind, args)) {
-    bool done = false;
-    LS_TRY(multiply_codes(kind, args, &all, &done, error));
-    if (done) return LS_OK;
-  }
+  bool done = false;
+  if (is_coded(kind, args, &all)) LS_TRY(multiply_codes(kind, args, &all, &done, error));
+  if (done) return LS_OK;
   if (!args->accumulate[0]) LS_TRY(clear_padding(args->queue->stream, &all, &args->out[0], error));
-  if (!all.rows || !all.columns || !all.depth) return LS_OK;
-  const int64_t rows = whole_part(&all, all.rows), depth = whole_part(&all, all.depth);
-  const int64_t in = (int64_t)ls_dtype_bytes(all.in), out = (int64_t)ls_dtype_bytes(all.out);
-  const int64_t a_row = in * (all.transpose_a ? all.stride_a : 1);
-  const int64_t a_deep = in * (all.transpose_a ? 1 : all.stride_a);
-  const int64_t b_deep = in * (all.transpose_b ? all.stride_b : 1);
-  const char *bias = args->inputs > 2 ? args->in[2].data : NULL;
-  const operands whole = {args->in[1].data, args->in[0].data, bias, args->out[0].data};
-  for (int64_t row = 0; row < all.rows; row += rows)
-    for (int64_t deep = 0; deep < all.depth; deep += depth) {
-      shape part = all;
-      part.rows = smaller(rows, all.rows - row);
-      part.depth = smaller(depth, all.depth - deep);
-      part.biased = bias && deep == 0;
-      const operands at = {whole.a + row * a_row + deep * a_deep, whole.b + deep * b_deep,
-                           part.biased ? bias + row * out : NULL, whole.out + row * out};
-      LS_TRY(multiply(args, &part, &at, args->accumulate[0] || deep > 0, error));
-    }
-  return LS_OK;
+  return each_part(kind, args, multiply_part, error);
 }
 
 /* Products of blocks: the weights are made in the workspace first, as the matrix that the library
  * takes. */
-ls_status ls_cuda_multiply_blocks(ls_op_kind kind, const ls_kernel_args *args, ls_error *error) {
-  const bool forward = kind == LS_OP_LINEAR_BLOCKS;
+static ls_kernel_args of_restored(const ls_kernel_args *args) {
   const ls_view *blocks = &args->in[1];
-  const size_t bytes = ls_cuda_restored_bytes(args);
-  ls_kernel_args restored = {.queue = args->queue, .inputs = 1, .outputs = 1, .in = {*blocks}};
-  ls_view *weights = &restored.out[0];
-  ls_cuda_launches launches;
-  if (args->workspace_bytes < bytes)
-    return ls_fail(error, LS_INTERNAL, "a workspace of %zu bytes: expected %zu and more",
-                   args->workspace_bytes, bytes);
+  ls_kernel_args product = *args;
+  ls_view *weights = &product.in[1];
   *weights = (ls_view){.data = args->workspace, .dtype = args->in[0].dtype, .ndim = 2};
   for (int d = 0; d < 2; d++) {
     weights->dims[d] = blocks->dims[d] * (d ? LS_BLOCK_WEIGHTS : 1);
     weights->valid[d] = blocks->valid[d] * (d ? LS_BLOCK_WEIGHTS : 1);
   }
+  product.workspace = (char *)args->workspace + ls_cuda_restored_bytes(args);
+  product.workspace_bytes = ls_cuda_product_bytes(args->queue->facts);
+  return product;
+}
+
+ls_status ls_cuda_multiply_blocks(ls_op_kind kind, const ls_kernel_args *args, ls_error *error) {
+  const bool forward = kind == LS_OP_LINEAR_BLOCKS;
+  const size_t bytes = ls_cuda_restored_bytes(args);
+  if (args->workspace_bytes < bytes)
+    return ls_fail(error, LS_INTERNAL, "a workspace of %zu bytes: expected %zu and more",
+                   args->workspace_bytes, bytes);
+  const ls_kernel_args product = of_restored(args);
+  ls_kernel_args restored = {.queue = args->queue, .inputs = 1, .outputs = 1};
+  restored.in[0] = args->in[1];
+  restored.out[0] = product.in[1];
+  ls_cuda_launches launches;
   LS_TRY(ls_cuda_choose(LS_OP_DEQUANTIZE, &restored, &launches, error));
   LS_TRY(ls_cuda_launch_all(args->queue->stream, &launches, error));
-  ls_kernel_args product = *args;
-  product.in[1] = *weights;
-  product.workspace = (char *)args->workspace + bytes;
-  product.workspace_bytes = ls_cuda_product_bytes(args->queue->facts);
   return ls_cuda_multiply(forward ? LS_OP_LINEAR : LS_OP_LINEAR_DX, &product, error);
+}
+
+/* ---- before a step --------------------------------------------------------------------------- */
+
+static ls_status prepare_part(const ls_kernel_args *args, const part *of, ls_error *error) {
+  const ls_cuda_stream *stream = args->queue->stream;
+  prepared *made = NULL;
+  LS_TRY(prepare(stream->products, &of->of, &made, error));
+  made->adds = made->adds || of->add;
+  return LS_OK;
+}
+
+/* What a call falls back to is prepared only where the library has none of its codes. */
+static ls_status prepare_call(ls_op_kind kind, const ls_kernel_args *args, ls_error *error) {
+  const ls_cuda_stream *stream = args->queue->stream;
+  const shape all = shape_of(kind, args);
+  if (is_coded(kind, args, &all)) {
+    const coded of = coded_of(kind, args, &all);
+    prepared *made = NULL;
+    LS_TRY(prepare(stream->products, &of.of, &made, error));
+    made->adds = made->adds || args->accumulate[0];
+    if (made->ways.count) return LS_OK;
+  }
+  return each_part(kind, args, prepare_part, error);
+}
+
+ls_status ls_cuda_products_prepare(ls_op_kind kind, const ls_kernel_args *args, ls_error *error) {
+  switch (kind) {
+    case LS_OP_LINEAR:
+    case LS_OP_LINEAR_DX:
+    case LS_OP_LINEAR_DW: return prepare_call(kind, args, error);
+    case LS_OP_LINEAR_BLOCKS:
+    case LS_OP_LINEAR_BLOCKS_DX: {
+      const bool forward = kind == LS_OP_LINEAR_BLOCKS;
+      const ls_kernel_args product = of_restored(args);
+      return prepare_call(forward ? LS_OP_LINEAR : LS_OP_LINEAR_DX, &product, error);
+    }
+    default: return LS_OK;
+  }
+}
+
+int ls_cuda_product_count(const ls_cuda_products *products) {
+  return products->count;
+}
+
+/* A matrix of the library's, which has columns `stride` apart. */
+static ls_cuda_numbers numbers_of(bool transposed, int64_t rows, int64_t columns, int64_t stride,
+                                  ls_dtype dtype, ls_fp8 codes) {
+  const size_t each = codes ? 1 : ls_dtype_bytes(dtype);
+  return (ls_cuda_numbers){.dtype = dtype,
+                           .codes = codes,
+                           .bytes = (size_t)((transposed ? rows : columns) * stride) * each};
+}
+
+static ls_cuda_numbers vector_of(bool exists, int64_t count, ls_dtype dtype) {
+  return (ls_cuda_numbers){.dtype = dtype,
+                           .bytes = exists ? (size_t)count * ls_dtype_bytes(dtype) : 0};
+}
+
+static const char *type_text(ls_fp8 codes, ls_dtype otherwise) {
+  return codes == LS_FP8_E4M3 ? "e4m3" : codes ? "e5m2" : ls_dtype_name(otherwise);
+}
+
+ls_cuda_product ls_cuda_product_at(const ls_cuda_products *products, int item) {
+  const prepared *made = products->items[item];
+  const shape *of = &made->of;
+  ls_cuda_product about = {
+      .ways = &made->ways,
+      .work = 2.0 * (double)of->rows * (double)of->columns * (double)of->depth,
+      .a = numbers_of(of->transpose_a, of->rows, of->depth, of->stride_a, of->in, of->a),
+      .b = numbers_of(of->transpose_b, of->depth, of->columns, of->stride_b, of->in, of->b),
+      .out = numbers_of(false, of->rows, of->columns, of->stride_out, of->out, LS_FP8_NONE),
+      .bias = vector_of(of->biased, of->rows, of->out),
+      .a_scales = vector_of(of->scaled, of->rows, LS_F32),
+      .b_scales = vector_of(of->scaled, of->columns, LS_F32)};
+  snprintf(about.text, sizeof about.text,
+           "product of %lld x %lld x %lld, %s%s%s to %s, rows of %lld, %lld, %lld%s%s%s%s, in %zu "
+           "bytes",
+           (long long)of->rows, (long long)of->columns, (long long)of->depth,
+           type_text(of->a, of->in), of->a ? " by " : "", of->a ? type_text(of->b, of->in) : "",
+           ls_dtype_name(of->out), (long long)of->stride_a, (long long)of->stride_b,
+           (long long)of->stride_out, of->transpose_a ? ", a transposed" : "",
+           of->transpose_b ? ", b transposed" : "", of->biased ? ", with a bias" : "",
+           of->scaled ? ", with scales" : "", of->workspace);
+  return about;
+}
+
+ls_status ls_cuda_product_try(const ls_cuda_stream *stream, int item,
+                              const cublasLtMatmulAlgo_t *way, const ls_cuda_operands *at,
+                              bool *runs, ls_error *error) {
+  const prepared *made = stream->products->items[item];
+  cublasStatus_t answer;
+  LS_TRY(run(stream, made, way, at, made->adds, &answer, error));
+  *runs = !answer;
+  return LS_OK;
+}
+
+bool ls_cuda_product_take(ls_cuda_products *products, int item, const cublasLtMatmulAlgo_t *way) {
+  prepared *made = products->items[item];
+  cublasLtMatmulHeuristicResult_t checked = {.state = 0};
+  if (library()->cublasLtMatmulAlgoCheck(products->handle, made->product, made->a, made->b,
+                                         made->out, made->out, way, &checked) ||
+      checked.workspaceSize > made->of.workspace)
+    return false;
+  made->algo = *way;
+  return true;
 }

@@ -114,6 +114,7 @@ typedef struct CUDA_MEMCPY2D {
   X(CUDA_ERROR_UNKNOWN, 999)                                              \
   X(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16)                         \
   X(CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, 20)                                 \
+  X(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 38)                                \
   X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)                     \
   X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)                     \
   X(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 102)         \

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "cluster/rates.h"
 #include "device/cuda/kernels/cuda_modules.h"
 #include "text/number.h"
 
@@ -161,6 +162,17 @@ static void find_kernels(ls_gpu_report *report) {
             "none in this build");
 }
 
+/* Where what is timed of products is kept. */
+static void find_kept(ls_gpu_report *report) {
+  const char *folder = ls_rates_folder(report->all->arena);
+  if (folder)
+    ls_find(report->all, LS_VERDICT_OK, "products", NULL,
+            "their kernels are timed as a run begins, once; kept in %s", folder);
+  else
+    ls_find(report->all, LS_VERDICT_WARNING, "products", "set HOME or XDG_CACHE_HOME",
+            "their kernels are timed as each run begins: there is no folder to keep the times in");
+}
+
 /* What training does with them today, and how far that was tried. */
 static void find_use(ls_gpu_report *report) {
   if (report->gpu_count == 1)
@@ -185,6 +197,7 @@ void ls_cuda_findings(ls_findings *all, const char *root, const ls_cuda_places *
       ls_cuda_pair_findings(&report);
       ls_cuda_environment_findings(&report);
       find_kernels(&report);
+      find_kept(&report);
       find_use(&report);
     }
   }

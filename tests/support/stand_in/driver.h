@@ -7,6 +7,9 @@
 
 #include "device/cuda/driver_calls.h"
 
+/* Bytes of a GPU's L2. */
+enum { STAND_IN_CACHE = 1 << 18 };
+
 /* Begins a call: what it must answer at once, else CUDA_SUCCESS. */
 CUresult stand_in_driver_enter(const char *call);
 
@@ -68,6 +71,13 @@ int stand_in_gpu(void);
 
 /* Puts work on a stream, with a copy of its data. */
 CUresult stand_in_enqueue(CUstream stream, stand_in_work run, const void *data, size_t bytes);
+
+/* Called by work as it is done: how long it takes, of the time that events tell. Milliseconds; a
+ * microsecond where nothing is said. */
+void stand_in_lasts(double milliseconds);
+
+/* Whether as much as the cache of the GPU was cleared since this was asked last, of this GPU. */
+bool stand_in_is_cold(void);
 
 void stand_in_reset_streams(void);
 int stand_in_streams_left(void);

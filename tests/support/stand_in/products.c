@@ -1,8 +1,12 @@
-/* cuBLASLt's products, with its rules of layouts, in plain loops on the driver's stand-in.
- * Settings: codes=none, it finds no product of 8 bits; fail_codes=N, the Nth fails; they are
- * counted as "products of codes". */
+/* cuBLASLt's products, with its rules of layouts, in plain loops on the driver's stand-in. With
+ * ways=8 a product has several (see `ways` below), whose times events tell: one fails, one takes
+ * more workspace than there is, some round differently. disagree=1: other GPUs find another one the
+ * fastest; product_fail=N: the Nth product fails. codes=none: it finds no product of 8 bits;
+ * fail_codes=N: the Nth of these fails. They are counted as "products of codes", and what is asked
+ * for ways as "products described". */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,9 +15,11 @@
 #include "support/stand_in/numbers.h"
 #include "support/stand_in/stand_in.h"
 
-enum { WRONG = 7, NOT_SUPPORTED = 15 }; /* CUBLAS_STATUS_INVALID_VALUE, _NOT_SUPPORTED */
+/* CUBLAS_STATUS_INVALID_VALUE, _EXECUTION_FAILED, _NOT_SUPPORTED */
+enum { WRONG = 7, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15 };
 enum { EPILOGUE = 7, BIAS_POINTER = 8, ADD_BIAS = 4 };
 enum { SCALE_POINTER = 17, FAST_SUMS = 25, SCALE_MODE = 31, EACH_ROW = 3 }; /* + 1: of B */
+enum { WORKSPACE = 1, REDUCTION = 3, ALL_REDUCTIONS = 7, REDUCED_IN_OUTPUT = 4 };
 enum { BF16 = 14, FP16 = 2, FP32 = 0, E4M3 = 28, E5M2 = 29, COMPUTE_FP32 = 68 };
 
 size_t cublasLtGetVersion(void);
@@ -45,7 +51,27 @@ struct cublasLtMatrixLayoutOpaque {
 
 struct cublasLtMatmulPreferenceOpaque {
   uint64_t workspace;
+  uint32_t reductions;
 };
+
+/* What a way is, the best by the library's guess first. */
+static const struct {
+  double time, unlike; /* for each operation, of real numbers in a cold cache, and of others */
+  enum { RUNS, FAILS, HAS_NO_STATE, TAKES_MORE, ADDS_IN_OUTPUT } what;
+  int parts; /* that the depth is summed in */
+} ways[] = {{1.00, 1.00, RUNS, 1},           {0.90, 0.90, RUNS, 2}, {0.10, 0.10, FAILS, 1},
+            {0.20, 0.20, TAKES_MORE, 1},     {0.80, 0.80, RUNS, 3}, {0.05, 0.05, HAS_NO_STATE, 1},
+            {0.70, 0.70, ADDS_IN_OUTPUT, 1}, {1.20, 0.30, RUNS, 1}, {0.85, 0.85, RUNS, 5}};
+enum { WAYS = sizeof ways / sizeof *ways };
+
+/* What a call of each is counted by: "way 2 on GPU 0". */
+static char names[STAND_IN_GPUS][WAYS][32];
+
+__attribute__((constructor)) static void name_ways(void) {
+  for (int g = 0; g < STAND_IN_GPUS; g++)
+    for (int w = 0; w < WAYS; w++)
+      snprintf(names[g][w], sizeof names[g][w], "way %d on GPU %d", w + 1, g);
+}
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
   *handle = malloc(1);
@@ -115,6 +141,7 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference) {
   *preference = calloc(1, sizeof **preference);
+  (*preference)->reductions = ALL_REDUCTIONS;
   return 0;
 }
 
@@ -126,13 +153,18 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                     cublasEnum attribute, const void *value,
                                                     size_t bytes) {
-  if (attribute != 1 || bytes != sizeof preference->workspace) return WRONG;
+  if (attribute == REDUCTION && bytes == sizeof preference->reductions) {
+    memcpy(&preference->reductions, value, bytes);
+    return preference->reductions > ALL_REDUCTIONS ? WRONG : 0;
+  }
+  if (attribute != WORKSPACE || bytes != sizeof preference->workspace) return WRONG;
   memcpy(&preference->workspace, value, bytes);
   return 0;
 }
 
 typedef struct sides {
   uint64_t rows, columns, depth;
+  bool codes;
 } sides;
 
 static bool is_code(cublasLtMatrixLayout_t of) {
@@ -160,6 +192,15 @@ static bool has_codes(cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
          (!rows || (cc == 90 && version >= 120900));
 }
 
+/* Vectors of scales are where the product says so, and already when it is asked for ways: else
+ * "The scaling mode for A scale requires a custom pointer for A scale", CUBLAS_STATUS_INVALID_VALUE
+ * (NVIDIA/CUDALibrarySamples, issue 274). */
+static bool has_scales(cublasLtMatmulDesc_t product) {
+  for (int i = 0; i < 2; i++)
+    if (product->scale_modes[i] == EACH_ROW && !product->scales[i]) return false;
+  return true;
+}
+
 /* What is multiplied; rows of 0: the layouts do not fit each other. */
 static sides sides_of(cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
@@ -173,7 +214,32 @@ static sides sides_of(cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
                         : a->type == b->type && (d->type == a->type || d->type == FP32);
   const int fits = depth == other && d->rows == rows && d->columns == columns &&
                    memcmp(c, d, sizeof *c) == 0 && types;
-  return (sides){fits ? rows : 0, columns, depth};
+  return (sides){fits ? rows : 0, columns, depth, is_code(a) || is_code(b)};
+}
+
+static uint64_t mark_of(cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
+                        cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t d) {
+  const uint64_t of[] = {a->type,
+                         a->rows,
+                         a->columns,
+                         (uint64_t)a->stride,
+                         b->type,
+                         b->rows,
+                         b->columns,
+                         (uint64_t)b->stride,
+                         d->type,
+                         d->rows,
+                         d->columns,
+                         (uint64_t)d->stride,
+                         (uint64_t)product->transposed[0],
+                         (uint64_t)product->transposed[1],
+                         (uint64_t)product->scale_modes[0],
+                         (uint64_t)product->scale_modes[1],
+                         product->epilogue};
+  uint64_t mark = 1;
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+    mark = (mark ^ of[i]) * UINT64_C(0x100000001b3);
+  return mark;
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t product,
@@ -184,14 +250,42 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               int *count) {
   *count = 0;
   const sides of = sides_of(product, a, b, c, d);
-  if (!handle || most < 1 || !of.rows) return WRONG;
-  if ((is_code(a) || is_code(b)) &&
-      (stand_in_is("codes", "none") || !has_codes(product, a, b, d, of.depth)))
+  stand_in_count("products described");
+  if (!handle || most < 1 || !of.rows || !has_scales(product)) return WRONG;
+  if (of.codes && (stand_in_is("codes", "none") || !has_codes(product, a, b, d, of.depth)))
     return NOT_SUPPORTED;
-  memset(results, 0, sizeof *results);
-  results->workspaceSize = preference->workspace;
-  results->algo.data[0] = 1;
-  *count = 1;
+  const long there = stand_in_number("ways", 1);
+  for (long w = 0; w < there && w < WAYS && *count < most; w++) {
+    if (ways[w].what == ADDS_IN_OUTPUT && !(preference->reductions & REDUCED_IN_OUTPUT)) continue;
+    cublasLtMatmulHeuristicResult_t *made = &results[(*count)++];
+    memset(made, 0, sizeof *made);
+    made->workspaceSize = preference->workspace + (ways[w].what == TAKES_MORE);
+    made->state = ways[w].what == HAS_NO_STATE ? NOT_SUPPORTED : 0;
+    made->algo.data[0] = (uint64_t)w + 1;
+    made->algo.data[1] = mark_of(product, a, b, d);
+    made->algo.data[2] = preference->workspace;
+  }
+  return 0;
+}
+
+/* A way is of the product that it was asked for, and no other. */
+static bool fits(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulDesc_t product,
+                 cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t d) {
+  return algo && algo->data[0] && algo->data[0] <= WAYS &&
+         algo->data[1] == mark_of(product, a, b, d);
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t product,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *algo,
+                                       cublasLtMatmulHeuristicResult_t *result) {
+  memset(result, 0, sizeof *result);
+  const sides of = sides_of(product, a, b, c, d);
+  if (!handle || !of.rows || !has_scales(product)) return WRONG;
+  if (!fits(algo, product, a, b, d)) return NOT_SUPPORTED;
+  if (of.codes && !has_codes(product, a, b, d, of.depth)) return NOT_SUPPORTED;
+  result->workspaceSize = algo->data[2];
   return 0;
 }
 
@@ -204,6 +298,7 @@ typedef struct multiplication {
   const float *scales[2];
   int each_row;
   void *result;
+  int way, gpu;
 } multiplication;
 
 /* Of A's rows and of B's, which are columns of the result; or of all. */
@@ -211,9 +306,37 @@ static float scale_of(const multiplication *m, int which, uint64_t row) {
   return !m->scales[which] ? 1 : m->scales[which][m->each_row ? row : 0];
 }
 
+/* What the driver's stand-in has. */
+static void *of_driver(const char *name) {
+  return dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), name);
+}
+
+/* The time of it, by the way: quicker for zeros, and where the cache has the operands. */
+static void take_time(const multiplication *m) {
+  bool (*is_cold)(void) = (bool (*)(void))of_driver("stand_in_is_cold");
+  void (*lasts)(double) = (void (*)(double))of_driver("stand_in_lasts");
+  const bool cold = is_cold();
+  bool zeros = true;
+  for (uint64_t i = 0; i < m->a.rows && zeros; i++)
+    zeros = number_at(m->left, type_of(m->a.type), (int64_t)i) == 0;
+  const bool disagrees = stand_in_number("disagree", 0) && m->gpu > 0 && m->way == 1;
+  const double each = disagrees ? 0.6 : cold && !zeros ? ways[m->way].time : ways[m->way].unlike;
+  lasts(1e-6 * each * (double)(m->of.rows * m->of.columns * m->of.depth));
+}
+
+static float sum_of(const float *left, const float *right, size_t k, size_t end) {
+  float sums[8] = {0}, sum = 0;
+  for (; k + 8 <= end; k += 8)
+    for (size_t i = 0; i < 8; i++) sums[i] += left[k + i] * right[k + i];
+  for (; k < end; k++) sum += left[k] * right[k];
+  for (int i = 0; i < 8; i++) sum += sums[i];
+  return sum;
+}
+
 static CUresult multiply(void *data) {
   const multiplication *m = data;
-  const size_t depth = m->of.depth;
+  const size_t depth = m->of.depth, parts = (size_t)ways[m->way].parts;
+  take_time(m);
   float *left = malloc(depth * sizeof *left * m->of.rows), *right = malloc(depth * sizeof *right);
   for (uint64_t r = 0; r < m->of.rows; r++)
     for (size_t k = 0; k < depth; k++)
@@ -226,14 +349,9 @@ static CUresult multiply(void *data) {
                            m->transposed[1] ? (int64_t)(k * (uint64_t)m->b.stride + c)
                                             : (int64_t)(c * (uint64_t)m->b.stride + k));
     for (uint64_t r = 0; r < m->of.rows; r++) {
-      float sums[8] = {0};
-      size_t k = 0;
-      for (; k + 8 <= depth; k += 8)
-        for (int i = 0; i < 8; i++)
-          sums[i] += left[r * depth + k + (size_t)i] * right[k + (size_t)i];
       float sum = 0;
-      for (; k < depth; k++) sum += left[r * depth + k] * right[k];
-      for (int i = 0; i < 8; i++) sum += sums[i];
+      for (size_t p = 0; p < parts; p++)
+        sum += sum_of(left + r * depth, right, p * depth / parts, (p + 1) * depth / parts);
       const int64_t at = (int64_t)(c * (uint64_t)m->d.stride + r);
       const float before = m->beta ? m->beta * number_at(m->result, type_of(m->d.type), at) : 0;
       const float added = m->bias ? number_at(m->bias, type_of(m->d.type), (int64_t)r) : 0;
@@ -244,6 +362,12 @@ static CUresult multiply(void *data) {
   free(left);
   free(right);
   return CUDA_SUCCESS;
+}
+
+static bool fails_of_codes(void) {
+  static _Atomic long codes;
+  stand_in_count("products of codes");
+  return ++codes == stand_in_number("fail_codes", 0);
 }
 
 static bool is_aligned(const void *at) {
@@ -257,23 +381,28 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo,
                               void *workspace, size_t bytes, CUstream stream) {
   CUresult (*enqueue)(CUstream, stand_in_work, const void *, size_t) =
-      (CUresult(*)(CUstream, stand_in_work, const void *, size_t))dlsym(
-          dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "stand_in_enqueue");
+      (CUresult(*)(CUstream, stand_in_work, const void *, size_t))of_driver("stand_in_enqueue");
+  int (*gpu)(void) = (int (*)(void))of_driver("stand_in_gpu");
   const sides of = sides_of(product, a_layout, b_layout, c_layout, d_layout);
-  if (!handle || !enqueue || !of.rows || c != d || !algo || !algo->data[0] || !is_aligned(a) ||
-      !is_aligned(b) || !is_aligned(d) || (product->epilogue && !is_aligned(product->bias)) ||
+  if (!handle || !enqueue || !of.rows || c != d || !is_aligned(a) || !is_aligned(b) ||
+      !is_aligned(d) || (product->epilogue && !is_aligned(product->bias)) ||
       (bytes && (size_t)workspace % 256))
     return WRONG;
-  const bool codes = is_code(a_layout) || is_code(b_layout);
-  const bool each_row = product->scale_modes[0] == EACH_ROW;
   for (int i = 0; i < 2; i++) /* numbers that are no codes have none */
-    if (codes ? each_row && !is_aligned(product->scales[i])
-              : product->scales[i] || product->scale_modes[i])
+    if (of.codes ? product->scales[i] && !is_aligned(product->scales[i])
+                 : product->scales[i] || product->scale_modes[i])
       return WRONG;
-  if (codes && (stand_in_fails("fail_codes", "products of codes") ||
-                !has_codes(product, a_layout, b_layout, d_layout, of.depth)))
+  if (!has_scales(product)) return WRONG;
+  if (!fits(algo, product, a_layout, b_layout, d_layout) ||
+      (of.codes && !has_codes(product, a_layout, b_layout, d_layout, of.depth)))
     return NOT_SUPPORTED;
+  const int way = (int)algo->data[0] - 1;
+  if (ways[way].what != RUNS || bytes < algo->data[2]) return NOT_SUPPORTED;
+  if (of.codes && fails_of_codes()) return NOT_SUPPORTED;
+  if (stand_in_fails("product_fail", names[gpu()][way])) return EXECUTION_FAILED;
   multiplication made = {.of = of,
+                         .way = way,
+                         .gpu = gpu(),
                          .a = *a_layout,
                          .b = *b_layout,
                          .d = *d_layout,
@@ -282,7 +411,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
                          .right = b,
                          .bias = product->epilogue ? product->bias : NULL,
                          .scales = {product->scales[0], product->scales[1]},
-                         .each_row = each_row,
+                         .each_row = product->scale_modes[0] == EACH_ROW,
                          .result = d};
   memcpy(&made.alpha, alpha, sizeof made.alpha);
   memcpy(&made.beta, beta, sizeof made.beta);

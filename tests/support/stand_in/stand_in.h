@@ -19,6 +19,9 @@ long stand_in_number(const char *key, long otherwise);
 /* Whether LS_STAND_IN has "key=word". */
 int stand_in_is(const char *key, const char *word);
 
+/* Counts a call of this library by its name, and gives it no number. */
+void stand_in_count(const char *call);
+
 /* Counts a call of this library. Not 0: it is the one that `key`=N says shall fail. */
 int stand_in_fails(const char *key, const char *call);
 

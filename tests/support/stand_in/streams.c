@@ -29,6 +29,8 @@ enum {
 
 struct CUevent_st {
   uint64_t recorded, done;
+  double at; /* of its stream's time, when it was done last */
+  int untimed;
   int pieces, destroyed; /* pieces of streams that it is in */
 };
 
@@ -59,6 +61,7 @@ struct CUstream_st {
   int hasty;         /* it did not wait: it goes ahead of all others */
   int own;           /* of a thread: not destroyed */
   int context;       /* that it was made in */
+  double time;       /* milliseconds of all its work so far */
   CUgraph capturing; /* what is put goes there */
 };
 
@@ -73,6 +76,8 @@ static _Thread_local struct CUstream_st *own;
 static _Thread_local CUstream captured; /* by this thread */
 static CUgraphExec executables[MOST_GRAPHS];
 static uint64_t drawn;
+static double lasted;   /* of the work that is being done */
+static size_t cleared;  /* bytes, since a product began last */
 static CUresult failed; /* of work that was done: it is told at every call from then on */
 
 static uint64_t draw(void) {
@@ -122,11 +127,23 @@ static void do_next(CUstream stream) {
   piece *next = stream->first;
   stream->first = next->next;
   if (!stream->first) stream->last = NULL;
+  lasted = next->run ? 1e-3 : 0;
   if (next->run && !failed) failed = next->run(next->data);
-  if (next->records) next->event->done = next->version;
+  stream->time += lasted;
+  if (next->records) next->event->done = next->version, next->event->at = stream->time;
   if (next->event && !--next->event->pieces && next->event->destroyed) free(next->event);
   free(next->data);
   free(next);
+}
+
+void stand_in_lasts(double milliseconds) {
+  lasted = milliseconds;
+}
+
+bool stand_in_is_cold(void) {
+  const bool cold = cleared > STAND_IN_CACHE;
+  cleared = 0;
+  return cold;
 }
 
 /* Does a piece of work of any stream that may begin one, if there is one; the lock is held. */
@@ -278,9 +295,10 @@ CUresult cuStreamSynchronize(CUstream stream) {
 }
 
 CUresult cuEventCreate(CUevent *event, unsigned flags) {
+  enum { UNTIMED = 2 }; /* CU_EVENT_DISABLE_TIMING */
   STAND_IN_CONTEXT();
-  (void)flags;
   *event = calloc(1, sizeof **event);
+  (*event)->untimed = (flags & UNTIMED) != 0;
   return CUDA_SUCCESS;
 }
 
@@ -355,6 +373,19 @@ CUresult cuEventQuery(CUevent event) {
   if (!event) return CUDA_ERROR_INVALID_HANDLE;
   pthread_mutex_lock(&lock);
   const CUresult result = event->done < event->recorded ? CUDA_ERROR_NOT_READY : failed;
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+/* Of two that were made to tell it, recorded, and have passed. */
+CUresult cuEventElapsedTime(float *milliseconds, CUevent begin, CUevent end) {
+  STAND_IN_CONTEXT();
+  if (!begin || !end || begin->untimed || end->untimed || !begin->recorded || !end->recorded)
+    return CUDA_ERROR_INVALID_HANDLE;
+  pthread_mutex_lock(&lock);
+  const int passed = begin->done >= begin->recorded && end->done >= end->recorded;
+  *milliseconds = (float)(end->at - begin->at);
+  const CUresult result = passed ? failed : CUDA_ERROR_NOT_READY;
   pthread_mutex_unlock(&lock);
   return result;
 }
@@ -487,7 +518,7 @@ static CUresult run_transfer(void *data) {
   if (of->from)
     memmove(of->to, of->from, of->bytes);
   else
-    memset(of->to, 0, of->bytes);
+    memset(of->to, 0, of->bytes), cleared += of->bytes;
   return CUDA_SUCCESS;
 }
 
