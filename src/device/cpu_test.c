@@ -253,6 +253,25 @@ static void test_attention_pairs(void **state) {
   case_set = NULL;
 }
 
+/* Sequences whose queries come in ranges going back, of 256 where heads are as wide; windows that
+ * end within a range, at its end and behind it. */
+static void test_attention_ranges(void **state) {
+  (void)state;
+  static const int64_t lengths[] = {256, 300, 513}, windows[] = {0, 5, 193, 300};
+  ask_for_pairs();
+  for (int i = 0; i < 12; i++) {
+    if (ls_test_left_out(i, 3)) continue;
+    op_case c = {0};
+    attention_operands(&c, LS_OP_ATTENTION_BWD, lengths[i % 3], 1, 256, 1, 1 + i % 2);
+    c.attributes.window = windows[i / 3];
+    c.attributes.two_way = !(c.attributes.alibi > 0) && random_below(2);
+    case_run(&c, &(variant){.dtype = i % 2 ? LS_F32 : LS_BF16,
+                            .threads = 1 + i % MOST_THREADS,
+                            .accumulate = i / 2 % 2});
+  }
+  case_set = NULL;
+}
+
 static void test_cached_attention(void **state) {
   (void)state;
   run_made(make_cached_attention, 20);
@@ -383,6 +402,7 @@ int main(void) {
       cmocka_unit_test(test_move),
       cmocka_unit_test(test_attention),
       cmocka_unit_test(test_attention_pairs),
+      cmocka_unit_test(test_attention_ranges),
       cmocka_unit_test(test_cached_attention),
       cmocka_unit_test(test_cached_attention_pairs),
       cmocka_unit_test(test_cached_attention_refuses),

@@ -8,6 +8,9 @@
 
 enum { QUERIES = LS_BACKWARD_QUERIES, KEYS = LS_ATTENTION_KEYS };
 
+/* Queries whose q, do and dq stay in a second-level cache while all keys pass by. */
+enum { RANGE_FLOATS = 1 << 16 };
+
 /* Of longer sequences the next head's rows would leave the cache again before they are read. */
 enum { AHEAD_ROWS = 1024 };
 
@@ -147,16 +150,20 @@ static int64_t first_query(const attention_shape *s, int64_t key) {
   return key + 1 > s->ahead ? key + 1 - s->ahead : 0;
 }
 
-/* The loaded head against the keys of the block that begins at `key`. */
+/* And behind the last one: a window's length behind its last key. */
+static int64_t last_query(const attention_shape *s, int64_t key, int64_t length) {
+  return least(length, key + KEYS - 1 + s->window);
+}
+
+/* The loaded head's queries [begin, end) against the keys of the block that begins at `key`. */
 static void keys_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
-                     const backward_steps *steps, int64_t key, int64_t length, int64_t head) {
+                     const backward_steps *steps, int64_t key, int64_t begin, int64_t end,
+                     int64_t head) {
   const attention_bend bend = attention_bend_of(args, &args->in[1], head);
-  /* The last query that sees a key of the block is a window's length behind its last key. */
-  const int64_t end = s->window < length ? least(length, key + KEYS - 1 + s->window) : length;
-  const int64_t first = first_query(s, key);
+  const int64_t first = first_query(s, key), from = first > begin ? first : begin;
   t->key_row = key;
-  for (int64_t begin = first / QUERIES * QUERIES; begin < end; begin += QUERIES)
-    steps->queries_run(args, s, t, bend, key, begin, least(QUERIES, length - begin));
+  for (int64_t at = from / QUERIES * QUERIES; at < end; at += QUERIES)
+    steps->queries_run(args, s, t, bend, key, at, least(QUERIES, s->end - at));
 }
 
 /* Writes the sums of rows [at, at + rows) of a sequence that begins at row `first`. */
@@ -166,14 +173,34 @@ static void sums_store(const ls_kernel_args *args, const attention_shape *s, int
              sums + at * s->width, s->width, args->accumulate[output]);
 }
 
-/* One KV head of one sequence, whose tokens begin at row `first`. Where no later key is seen by
- * queries of a block, what was summed is written while it is in cache. */
+/* Queries [begin, end) of the loaded head, and all keys that they see. Where no later key is seen
+ * by queries of a block, and by no later query a key, what was summed is written while it is in
+ * cache. */
+static void range_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
+                      const backward_steps *steps, int64_t first, int64_t begin, int64_t end,
+                      int64_t head) {
+  const int64_t kv_head = head / s->group, length = s->end;
+  const bool last = head % s->group == s->group - 1;
+  for (int64_t key = 0; key < length; key += KEYS) {
+    const int64_t rows = least(KEYS, length - key), seen = last_query(s, key, length);
+    if (seen <= begin || first_query(s, key) >= end) continue;
+    block_load(args, s, t, steps, first + key, rows, kv_head);
+    keys_run(args, s, t, steps, key, begin, least(end, seen), head);
+    if (s->ahead == 1 && key >= begin) sums_store(args, s, 0, t->dq, first, key, rows, head);
+    if (!last || seen > end) continue;
+    sums_store(args, s, 1, t->dk, first, key, rows, kv_head);
+    sums_store(args, s, 2, t->dv, first, key, rows, kv_head);
+  }
+}
+
+/* One KV head of one sequence, whose tokens begin at row `first`. */
 static void kv_head_run(const ls_kernel_args *args, const attention_shape *shape, backward_tiles *t,
                         int64_t first, int64_t length, int64_t kv_head) {
   const backward_steps *steps = steps_for(args, 5);
   attention_shape of = *shape, *s = &of;
   of.end = length;
   const int64_t width = s->width, last = (kv_head + 1) * s->group - 1;
+  const int64_t range = round_up(RANGE_FLOATS / width, QUERIES);
   memset(t->dk, 0, (size_t)(t->rows * width) * sizeof(float));
   memset(t->dv, 0, (size_t)(t->rows * width) * sizeof(float));
   memset(t->sums, 0, (size_t)(2 * t->rows) * sizeof(float));
@@ -187,15 +214,8 @@ static void kv_head_run(const ls_kernel_args *args, const attention_shape *shape
     sums_load(args, s, t, steps, 0, first, length, head);
     steps->head_ready(s, t);
     memset(t->dq, 0, (size_t)(t->rows * width) * sizeof(float));
-    for (int64_t key = 0; key < length; key += KEYS) {
-      const int64_t rows = least(KEYS, length - key);
-      block_load(args, s, t, steps, first + key, rows, kv_head);
-      keys_run(args, s, t, steps, key, length, head);
-      if (s->ahead == 1) sums_store(args, s, 0, t->dq, first, key, rows, head);
-      if (head < last) continue;
-      sums_store(args, s, 1, t->dk, first, key, rows, kv_head);
-      sums_store(args, s, 2, t->dv, first, key, rows, kv_head);
-    }
+    for (int64_t begin = 0; begin < length; begin += range)
+      range_run(args, s, t, steps, first, begin, least(length, begin + range), head);
     if (s->ahead > 1) sums_store(args, s, 0, t->dq, first, 0, length, head);
   }
 }
