@@ -42,6 +42,26 @@ run 0 train model=bert $keys classes.pooling=mean mesh.tp=2 mesh.dp_shard=2 zero
 same bert bert2
 run 0 train model=config.json $keys dtype=bf16 out=runs/narrow
 
+# More classes than bits of a word, and classes that weigh: torch's pos_weight.
+i=0
+while [ $i -lt 200 ]; do echo "{\"text\": \"it was $i\", \"label\": [\"$i\", \"$((i * 7 % 200))\"]}" | sed 's/\["0", "0"\]/["0"]/; s/\["100", "100"\]/["100"]/' && i=$((i + 1)); done >classes.jsonl
+run 0 train model=config.json $keys data.text=classes.jsonl train.steps=3 out=runs/wide
+says "texts of any of 200 classes (0, 1, 10, "
+run 0 train model=config.json $keys data.text=classes.jsonl train.steps=3 mesh.cp=2 mesh.dp_shard=2 zero=3 -n 4 out=runs/wide2
+same wide wide2
+run 0 train model=config.json $keys 'classes.weights=[2.5,0.5]' out=runs/weigh
+says "(cold x 2.5, wet x 0.5)"
+! cmp -s runs/one/metrics.jsonl runs/weigh/metrics.jsonl || fail "weights change nothing"
+run 0 train model=config.json $keys 'classes.weights=[2.5,0.5]' mesh.tp=2 mesh.dp_shard=2 -n 4 out=runs/weigh2
+same weigh weigh2
+grep -v '"wet", "cold"' weather.jsonl >one-each.jsonl
+run 0 train model=config.json $keys data.text=one-each.jsonl classes.weights=balanced out=runs/balanced
+says "(cold x 2, wet x 2)"
+run 0 evaluate runs/balanced --json
+sed 's/.*"loss": *\([^,]*\),.*/\1/' output >found
+run 0 evaluate runs/balanced 'classes.weights=[2,2]' --json
+sed 's/.*"loss": *\([^,]*\),.*/\1/' output | cmp -s - found || fail "a run's weights are not kept: $(cat output found)"
+
 # A model that has such a head goes on with it, whatever the run says; so it is evaluated.
 run 0 train model=$made $keys classes.several=false train.steps=1 eval.every=0 out=runs/on
 says "texts of any of 2 classes (cold, wet): "
@@ -73,12 +93,11 @@ sed '7s/\[.*\]/["dry"]/' weather.jsonl >other.jsonl
 refused "other.jsonl:7: \"label\": found dry; expected one of the classes cold, wet" data.text=other.jsonl model=$made
 refused "weather.jsonl:1: \"label\": found a list; expected one class: several labels of a text are of classes.several=true" \
   classes.several=false
-refused "classes.weights: found a value with several labels of a text" classes.weights=balanced
+refused "classes.weights: found 3 items; expected balanced, or 2 numbers" 'classes.weights=[1,2,3]'
+grep cold weather.jsonl >all-cold.jsonl
+refused "classes.weights: found balanced, and no text without the class cold in data.text" classes.weights=balanced data.text=all-cold.jsonl
 refused "classes.several: found true with classes.pooling=tokens" model=bert classes.pooling=tokens
 refused "classes.several: found a value without task=classify" task=next_token
-i=0
-while [ $i -lt 32 ]; do echo "{\"text\": \"it was $i\", \"label\": [\"class $i\"]}" && i=$((i + 1)); done >classes.jsonl
-refused "classes.several: found 32 classes, of which a text may have any; expected at most 31" data.text=classes.jsonl
 sed 's/multi_label_classification/single_label_classification/' $made/config.json >exported/config.json
 refused "classes.several: found true with a model whose head predicts one class of a text" model=exported
 echo "$passed passed, 0 failed"

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Encoders tell the words of a text apart as transformers' ...ForTokenClassification do: from a base of
-# masked language modelling, alone or with adapters, the same on every layout; what is wrong is named.
+# Models tell the words of a text apart as transformers' ...ForTokenClassification do: encoders from a
+# base of masked language modelling, decoders from one of text, alone or with adapters, the same on
+# every layout; what is wrong is named.
 set -eu
 tests=$(cd "$(dirname "$0")" && pwd)
 . "$(dirname "$0")/support/small_run.sh"
@@ -17,6 +18,8 @@ make_base bert "$wide, $still"
 make_base roberta "$wide, $still, \"type_vocab_size\": 1"
 make_base distilbert '"dim": 32, "hidden_dim": 48, "dropout": 0, "attention_dropout": 0'
 make_base modernbert "$wide, \"local_attention\": 8"
+make_base llama "$wide, \"num_key_value_heads\": 2"
+make_base gpt2 '"n_embd": 32, "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0'
 
 i=0
 while [ $i -lt 40 ]; do
@@ -36,8 +39,9 @@ same() { # RUN RUN
   passed=$((passed + 1))
 }
 
-for family in bert roberta distilbert modernbert; do
-  run 0 train model=$family task=mlm data.text=text.txt data.seq_len=24 train.steps=1 train.batch=2 eval.every=0 \
+for family in bert roberta distilbert modernbert llama gpt2; do
+  case $family in llama | gpt2) task=next_token ;; *) task=mlm ;; esac
+  run 0 train model=$family task=$task data.text=text.txt data.seq_len=24 train.steps=1 train.batch=2 eval.every=0 \
     data.validation=0 out=runs/$family-base
   base=runs/$family-base/checkpoints/step-1 made=runs/$family/checkpoints/step-4
   run 0 train model=$base $keys out=runs/$family
@@ -49,10 +53,15 @@ for family in bert roberta distilbert modernbert; do
     roberta) class=RobertaForTokenClassification modules='"classifier"' targets=[query,output.dense] ;;
     distilbert) class=DistilBertForTokenClassification modules='"classifier"' targets=all-linear ;;
     modernbert) class=ModernBertForTokenClassification modules='"classifier","head"' targets=[Wo] ;;
+    llama) class=LlamaForTokenClassification modules='"score"' targets=[q_proj] ;;
+    gpt2) class=GPT2ForTokenClassification modules='"classifier"' targets=[c_fc] ;;
   esac
   grep -qF "\"$class\"" $made/config.json || fail "$(cat $made/config.json)"
   ! grep -qF problem_type $made/config.json || fail "$(cat $made/config.json)"
-  grep -aqF '"classifier.weight"' $made/model.safetensors || fail "$family: no classifier.weight"
+  head=classifier
+  [ $family != llama ] || head=score
+  grep -aqF "\"$head.weight\"" $made/model.safetensors || fail "$family: no $head.weight"
+  grep -aqF "\"$head.bias\"" $made/model.safetensors || fail "$family: no $head.bias"
   for other in pooler pre_classifier lm_head cls. vocab_projector; do
     ! grep -aqF "\"$other" $made/model.safetensors || fail "$family: $other is still there"
   done
@@ -93,7 +102,8 @@ refused() { # WORDS of the message, keys...
   says "$words"
   [ ! -e runs/x ] || fail "something is left of a refused run"
 }
-refused "classes.pooling: found tokens with a decoder, whose tokens see none behind them" model=config.json
+make_base olmo2 "$wide"
+refused "classes.pooling: found tokens with the family olmo2, of which transformers has no head of tokens" model=olmo2
 refused "classes.pooling: found another than the model's head was trained with" model=runs/bert/checkpoints/step-4 \
   classes.pooling=mean
 sed '5s/null/"O", "O"/' words.jsonl >longer.jsonl

@@ -65,6 +65,14 @@ static ls_model_config of_tokens(ls_arena *arena, int shape) {
   return config;
 }
 
+/* The same of decoders, whose head has a bias and drops. */
+static ls_model_config of_their_tokens(ls_arena *arena, int shape) {
+  ls_model_config config = config_of(arena, shape);
+  ls_model_set_pooling(arena, &config, LS_POOLING_EACH);
+  assert_true(config.dropout.head == 0.1);
+  return config;
+}
+
 static const double weights[] = {0.25, 1.5, 3};
 
 /* Texts with any of the classes. */
@@ -74,12 +82,28 @@ static ls_model_config several(ls_arena *arena, int shape) {
   return config;
 }
 
+/* Of more classes than a word has bits, which weigh. */
+enum { MANY = 67 };
+static double many_weights[MANY];
+static ls_model_config many(ls_arena *arena, int shape) {
+  ls_model_config config = ls_test_shape_config(arena, &ls_test_shapes[shape]);
+  const char **names = LS_NEW_ARRAY(arena, const char *, MANY);
+  for (int c = 0; c < MANY; c++) {
+    names[c] = ls_arena_printf(arena, "class %d", c);
+    many_weights[c] = 0.25 + c % 7;
+  }
+  ls_model_set_classes(arena, &config, names, MANY);
+  ls_model_set_several(arena, &config);
+  return config;
+}
+
 /* Some weigh their classes. */
 static const struct {
   ls_model_config (*config)(ls_arena *arena, int shape);
   const double *weights;
-} forms[] = {{config_of, NULL}, {adapted, weights},   {meant, NULL},
-             {encoder, NULL},   {of_tokens, weights}, {several, NULL}};
+} forms[] = {{config_of, NULL},    {adapted, weights},     {meant, NULL},
+             {encoder, NULL},      {of_tokens, weights},   {several, NULL},
+             {many, many_weights}, {of_their_tokens, NULL}};
 
 /* By shape. */
 enum { MOST_ROWS = 6, ROWS = 11, FORMS = sizeof forms / sizeof *forms };
@@ -151,6 +175,16 @@ static bool a_mean_over_labels(ls_program *program) {
   return true;
 }
 
+static bool sets_of_first_microbatch(ls_program *program) {
+  return program->sets >= 0 && ls_test_of_first_microbatch(program, program->sets);
+}
+
+static bool classes_that_do_not_weigh(ls_program *program) {
+  ls_instruction *sum = ls_test_find(program, LS_OP_BCE_SUM, 0);
+  if (sum) sum->inputs = 3;
+  return sum;
+}
+
 static bool a_mean_over_less(ls_program *program) {
   ls_instruction *gradient = ls_test_find(program, LS_OP_BCE_GRAD, 0);
   if (gradient) gradient->attributes.scale = 0.5;
@@ -189,6 +223,8 @@ static void the_proof_sees_faults(void **state) {
       {config_of, 1, {"weights of microbatch 0", weights_of_first_microbatch, NULL, true}, weights},
       {config_of, 1, {"a mean over labels", a_mean_over_labels, NULL, true}, weights},
       {several, 1, {"a mean over less", a_mean_over_less, NULL, true}, NULL},
+      {many, 1, {"sets of microbatch 0", sets_of_first_microbatch, NULL, true}, many_weights},
+      {many, 1, {"no weights", classes_that_do_not_weigh, NULL, true}, many_weights},
   };
   const ls_layout layout = ls_test_layout_of(&layouts[1].rows[1]);
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {

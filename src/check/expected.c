@@ -8,7 +8,7 @@
 static const char *const input_names[LS_INPUT_COUNT] = {
     "the tokens",  "the labels",    "the positions",     "the places",
     "the draws",   "the reference", "the tokens behind", "the types",
-    "the weights", "the likeliest", "their logits"};
+    "the weights", "the sets",      "the likeliest",     "their logits"};
 
 void ls_program_inputs(const ls_program *program, int values[LS_INPUT_COUNT]) {
   values[LS_INPUT_TOKENS] = program->ids;
@@ -20,16 +20,17 @@ void ls_program_inputs(const ls_program *program, int values[LS_INPUT_COUNT]) {
   values[LS_INPUT_REMAINING] = program->remaining;
   values[LS_INPUT_TYPES] = program->types;
   values[LS_INPUT_WEIGHTS] = program->weights;
+  values[LS_INPUT_SETS] = program->sets;
   values[LS_INPUT_TOP_IDS] = program->top_ids;
   values[LS_INPUT_TOP_BELOW] = program->top_below;
 }
 
 /* Where the graph has each input, in the order of ls_input. */
 static ls_tensor_id input_of(const ls_graph *graph, int input) {
-  const ls_tensor_id inputs[LS_INPUT_COUNT] = {graph->ids,       graph->labels,   graph->positions,
-                                               graph->places,    graph->draws,    graph->reference,
-                                               graph->remaining, graph->types,    graph->weights,
-                                               graph->top_ids,   graph->top_below};
+  const ls_tensor_id inputs[LS_INPUT_COUNT] = {graph->ids,       graph->labels,  graph->positions,
+                                               graph->places,    graph->draws,   graph->reference,
+                                               graph->remaining, graph->types,   graph->weights,
+                                               graph->sets,      graph->top_ids, graph->top_below};
   return inputs[input];
 }
 

@@ -49,7 +49,7 @@ static ls_dataset *opened(const char *data) {
 static void row_text(const ls_order *order, int64_t row, char ids[64], char labels[64],
                      char places[64]) {
   int32_t numbers[3][64];
-  const ls_batch batch = {numbers[0], numbers[1], numbers[2], NULL, NULL, NULL, NULL};
+  const ls_batch batch = {numbers[0], numbers[1], numbers[2], NULL, NULL, NULL, NULL, NULL};
   assert_true(order->seq_len < 60);
   assert_int_equal(ls_batch_fill(order, row, 0, 1, &batch, &error), LS_OK);
   for (int64_t t = 0; t < order->seq_len; t++) {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/random.h"
+#include "base/sets.h"
 #include "data/chat_texts.h"
 #include "data/fingerprint.h"
 #include "data/text_cache.h"
@@ -225,6 +226,8 @@ static ls_status prepare_parts(const opening *self, ls_error *error) {
                     .seed = (uint64_t)data->seed};
   LS_TRY(make_masking(self, &order, error));
   LS_TRY(find_separator(self, &order, error));
+  if (made->labelled && self->run->classes.several)
+    order.set_words = ls_set_words(self->run->classes.count);
   if (made->text_pairs) {
     ls_text_form *form = LS_NEW(self->arena, ls_text_form);
     *form = (ls_text_form){self->run->embed.pairs, 2 + self->run->embed.negatives,
@@ -301,9 +304,15 @@ static ls_status open_labelled(opening *self, ls_error *error) {
   const ls_run_file *run = self->run;
   const ls_tokenizer *tokenizer = self->options.tokenizer;
   ls_labelled *labelled = LS_NEW(self->arena, ls_labelled);
-  *labelled = (ls_labelled){tokenizer,           run->data.label_key,    run->classes.names,
-                            run->classes.count,  run->classes.pair_ends, run->classes.each,
-                            run->classes.several};
+  *labelled = (ls_labelled){tokenizer,
+                            run->data.label_key,
+                            run->classes.names,
+                            run->classes.count,
+                            run->classes.pair_ends,
+                            run->classes.each,
+                            run->classes.several,
+                            NULL};
+  ls_labelled_sort(self->arena, labelled);
   self->options.labelled = labelled;
   self->dataset->labelled = self->dataset->chats = true;
   if (labelled->count <= tokenizer->vocabulary) return LS_OK;

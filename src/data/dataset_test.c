@@ -121,7 +121,7 @@ static void validation_may_have_files_of_its_own(void **state) {
   assert_int_equal(dataset->training_tokens, 1000);
   assert_int_equal(dataset->evaluation.sequences, 2);
   int32_t ids[50], labels[50];
-  const ls_batch batch = {ids, labels, NULL, NULL, NULL, NULL, NULL};
+  const ls_batch batch = {ids, labels, NULL, NULL, NULL, NULL, NULL, NULL};
   assert_int_equal(ls_batch_fill(&dataset->evaluation, 0, 1, 1, &batch, &error), LS_OK);
   assert_int_equal(ids[1], 26);
   ls_dataset_close(dataset);

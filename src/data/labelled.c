@@ -102,6 +102,18 @@ static void list_names(const ls_labelled *labelled, char *text, size_t bytes) {
   }
 }
 
+static int by_class_name(const void *a, const void *b) {
+  return strcmp(((const ls_class_name *)a)->name, ((const ls_class_name *)b)->name);
+}
+
+void ls_labelled_sort(ls_arena *arena, ls_labelled *labelled) {
+  ls_class_name *sorted = LS_NEW_ARRAY(arena, ls_class_name, labelled->count + 1);
+  for (int64_t c = 0; c < labelled->count; c++)
+    sorted[c] = (ls_class_name){labelled->names[c], (int32_t)c};
+  qsort(sorted, (size_t)labelled->count, sizeof *sorted, by_class_name);
+  labelled->sorted = sorted;
+}
+
 static ls_status find_class(const ls_labelled *labelled, const json_t *label, int32_t *number,
                             ls_error *error) {
   char names[200], shown[LS_QUOTE_BYTES];
@@ -111,11 +123,14 @@ static ls_status find_class(const ls_labelled *labelled, const json_t *label, in
     *number = (int32_t)given;
     return LS_OK;
   }
-  for (int64_t c = 0; name && c < labelled->count; c++)
-    if (strcmp(name, labelled->names[c]) == 0) {
-      *number = (int32_t)c;
-      return LS_OK;
-    }
+  const ls_class_name key = {name, 0};
+  const ls_class_name *found =
+      name ? bsearch(&key, labelled->sorted, (size_t)labelled->count, sizeof key, by_class_name)
+           : NULL;
+  if (found) {
+    *number = found->number;
+    return LS_OK;
+  }
   list_names(labelled, names, sizeof names);
   if (name)
     return ls_fail(error, LS_INPUT, "\"%s\": found %s; expected one of the classes %s",
@@ -294,6 +309,7 @@ typedef struct survey {
   int64_t largest;          /* of the numbers; -1: there are none */
   const ls_labelled *known; /* NULL: none are */
   int64_t *counts;          /* [known->count] */
+  int64_t texts;
 } survey;
 
 static ls_status count_label(survey *self, const json_t *label, ls_error *error) {
@@ -327,6 +343,7 @@ static ls_status add_labels(survey *self, const json_t *json, ls_error *error) {
   const char *key = self->run->data.label_key;
   const json_t *label;
   LS_TRY(find_label(json, key, self->form, &label, error));
+  self->texts++;
   if (self->form == ONE_LABEL) return add_label(self, label, error);
   for (size_t l = 0; l < json_array_size(label); l++) {
     const json_t *one = json_array_get(label, l);
@@ -421,8 +438,8 @@ ls_status ls_labelled_find_classes(ls_arena *arena, const ls_run_file *run,
 }
 
 ls_status ls_labelled_count(ls_arena *arena, const ls_run_file *run, int64_t *counts,
-                            ls_error *error) {
-  const ls_labelled known = {
+                            int64_t *texts, ls_error *error) {
+  ls_labelled known = {
       .label_key = run->data.label_key, .names = run->classes.names, .count = run->classes.count};
   survey self = {.arena = arena,
                  .run = run,
@@ -430,5 +447,8 @@ ls_status ls_labelled_count(ls_arena *arena, const ls_run_file *run, int64_t *co
                  .known = &known,
                  .counts = counts};
   for (int64_t c = 0; c < known.count; c++) counts[c] = 0;
-  return survey_files(&self, error);
+  ls_labelled_sort(arena, &known);
+  LS_TRY(survey_files(&self, error));
+  *texts = self.texts;
+  return LS_OK;
 }

@@ -4,6 +4,7 @@
  * word at the place of its first id, and nothing that is trained at others (ls_packing_make_each).
  *
  *   ls_labelled labelled = {.tokenizer = tokenizer, .label_key = "label", .names = names, ...};
+ *   ls_labelled_sort(arena, &labelled);
  *   LS_TRY(ls_labelled_encode(&labelled, json, "text", &ids, error));
  *
  * {"text": "...", "label": "good"}, or the class's number; a "text_pair" behind the text follows as
@@ -21,6 +22,12 @@
 #include "text/run_file.h"
 #include "tokenizer/tokenizer.h"
 
+/* A class by its name. */
+typedef struct ls_class_name {
+  const char *name;
+  int32_t number;
+} ls_class_name;
+
 typedef struct ls_labelled {
   const ls_tokenizer *tokenizer;
   const char *label_key;
@@ -29,7 +36,11 @@ typedef struct ls_labelled {
   int pair_ends; /* end tokens between two texts; 0: the second begins as it does alone */
   bool each;     /* words have classes */
   bool several;  /* a text has any of the classes */
+  const ls_class_name *sorted; /* [count] by their bytes */
 } ls_labelled;
+
+/* Sets `sorted`, which the rest of this needs. In the arena. */
+void ls_labelled_sort(ls_arena *arena, ls_labelled *labelled);
 
 /* Of all that decides which ids there are, beside the tokenizer. */
 uint64_t ls_labelled_fingerprint(const ls_labelled *labelled);
@@ -48,8 +59,9 @@ LS_CHECKED ls_status ls_labelled_find_classes(ls_arena *arena, const ls_run_file
                                               ls_error *error);
 
 /* How often each of run->classes is a label in data.text, of texts too that are left out later or
- * validated on. LS_INPUT, with file and line: a label that is none of them. */
+ * validated on, and how many texts there are. LS_INPUT, with file and line: a label that is none of
+ * them. */
 LS_CHECKED ls_status ls_labelled_count(ls_arena *arena, const ls_run_file *run, int64_t *counts,
-                                       ls_error *error);
+                                       int64_t *texts, ls_error *error);
 
 #endif

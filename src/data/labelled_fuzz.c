@@ -9,11 +9,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   static const char *const names[] = {"bad", "fair", "good"};
+  static const ls_class_name sorted[] = {{"bad", 0}, {"fair", 1}, {"good", 2}};
   const ls_labelled labelled = {.tokenizer = ls_tokenizer_bytes(),
                                 .label_key = "label",
                                 .names = names,
                                 .count = 3,
-                                .pair_ends = (int)(bytes % 3)};
+                                .pair_ends = (int)(bytes % 3),
+                                .sorted = sorted};
   json_t *json = json_loadb((const char *)data, bytes, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL);
   ls_error error = {0};
   ls_ids ids = {0};

@@ -41,13 +41,28 @@ static ls_status open_run(const char *data, ls_dataset **dataset) {
 /* A row as text: ids, "_" for 0; under it classes, "." for none, and places. */
 static void row_text(const ls_order *order, int64_t step, char text[3][64]) {
   int32_t numbers[3][64];
-  const ls_batch batch = {numbers[0], numbers[1], numbers[2], NULL, NULL, NULL, NULL};
+  const ls_batch batch = {numbers[0], numbers[1], numbers[2], NULL, NULL, NULL, NULL, NULL};
   assert_int_equal(ls_batch_fill(order, step, 0, 1, &batch, &error), LS_OK);
   memset(text, 0, 3 * sizeof *text);
   for (int64_t t = 0; t < order->seq_len; t++) {
     text[0][t] = (char)(numbers[0][t] ? numbers[0][t] : '_');
     text[1][t] = (char)(numbers[1][t] == LS_NO_LABEL ? '.' : '0' + numbers[1][t]);
     text[2][t] = (char)('0' + numbers[2][t] % 10);
+  }
+}
+
+/* The same of sets of less than four classes, as digits of their bits; other tokens have none. */
+static void row_sets(const ls_order *order, char text[3][64]) {
+  int32_t numbers[3][64], sets[64];
+  const ls_batch batch = {numbers[0], numbers[1], numbers[2], NULL, NULL, NULL, NULL, sets};
+  assert_int_equal(order->set_words, 1);
+  memset(sets, 0xff, sizeof sets);
+  row_text(order, 0, text);
+  assert_int_equal(ls_batch_fill(order, 0, 0, 1, &batch, &error), LS_OK);
+  for (int64_t t = 0; t < order->seq_len; t++) {
+    assert_int_equal(text[1][t], numbers[1][t] < 0 ? '.' : '0');
+    if (numbers[1][t] < 0) assert_int_equal(sets[t], 0);
+    if (numbers[1][t] >= 0) text[1][t] = (char)('0' + sets[t]);
   }
 }
 
@@ -92,7 +107,7 @@ static void a_set_of_classes_lies_at_its_texts_last_token(void **state) {
     if (ls_dataset_open(arena, run, ls_tokenizer_bytes(), in_folder("cache"), NULL, NULL, &dataset,
                         &error) != LS_OK)
       fail_msg("%s", error.text);
-    row_text(&dataset->training, 0, text);
+    row_sets(&dataset->training, text);
     assert_string_equal(text[0], cut ? "abcde" : "abcdefghijk___");
     assert_string_equal(text[1], cut ? "....5" : ".....5..0.7...");
     assert_int_equal(packing_of(dataset)->trained, 3);
@@ -225,7 +240,7 @@ static void pairs_are_as_encoders_have_them(void **state) {
     ls_dataset *dataset;
     ls_ids ids = {0};
     int32_t row[4][32];
-    const ls_batch batch = {row[0], row[1], row[2], NULL, row[3], NULL, NULL};
+    const ls_batch batch = {row[0], row[1], row[2], NULL, row[3], NULL, NULL, NULL};
     ls_run_file *run = run_of(ls_arena_printf(arena, "text: %s, seq_len: 32", path));
     run->classes = (ls_run_classes){
         .names = names, .count = 2, .first = true, .pair_ends = ends, .pair_types = ends == 1};

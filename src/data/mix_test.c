@@ -229,8 +229,8 @@ static void note_batch(const ls_order *order, int64_t step, int64_t ranks, int64
     for (int64_t m = 0; m < microbatches; m++) {
       /* As sessions cut: microbatches first, then ranks. */
       const int64_t first = (m * ranks + r) * rows;
-      const ls_batch batch = {ids, ids + rows * length, ids + 2 * rows * length, NULL, NULL, NULL,
-                              NULL};
+      const ls_batch batch = {
+          ids, ids + rows * length, ids + 2 * rows * length, NULL, NULL, NULL, NULL, NULL};
       assert_int_equal(ls_batch_fill(order, step, first, rows, &batch, &error), LS_OK);
       for (int64_t i = 0; i < rows; i++) {
         const int64_t sample = step * order->batch + first + i;
@@ -263,7 +263,7 @@ static void interrupted_runs_see_every_batch_once(void **state) {
     int32_t *rest = LS_NEW_ARRAY(arena, int32_t, 2 * BATCH * length);
     for (int64_t s = 0; s < all; s++) {
       const ls_batch batch = {
-          whole + s * BATCH * length, rest, rest + BATCH * length, NULL, NULL, NULL, NULL};
+          whole + s * BATCH * length, rest, rest + BATCH * length, NULL, NULL, NULL, NULL, NULL};
       assert_int_equal(ls_batch_fill(order, s, 0, BATCH, &batch, &error), LS_OK);
     }
     ls_dataset_close(dataset);
@@ -293,7 +293,7 @@ static void documents_are_kept_apart(void **state) {
   const ls_order *order = &dataset->training;
   assert_true(order->masked);
   int32_t ids[64], labels[64], positions[64];
-  const ls_batch batch = {ids, labels, positions, NULL, NULL, NULL, NULL};
+  const ls_batch batch = {ids, labels, positions, NULL, NULL, NULL, NULL, NULL};
   int ends = 0;
   for (int64_t step = 0; step < 40; step++) {
     assert_int_equal(ls_batch_fill(order, step, 0, 4, &batch, &error), LS_OK);

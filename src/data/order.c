@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "base/sets.h"
 #include "model/model.h"
 
 int64_t ls_order_count(int64_t tokens, int64_t seq_len) {
@@ -166,13 +167,18 @@ static void fill_types(const ls_order *order, int64_t count, int64_t at, const l
   }
 }
 
-/* A set of classes: class c is bit c. */
-static ls_status fill_classes(const ls_corpus *corpus, const ls_packed_piece *piece, int32_t *label,
+/* A text's set of classes, at the token that is asked for it; others have none. */
+static ls_status fill_classes(const ls_order *order, const ls_corpus *corpus,
+                              const ls_packed_piece *piece, int64_t asked, const ls_batch *row,
                               ls_error *error) {
-  int32_t classes[LS_MOST_SEVERAL];
-  LS_TRY(ls_corpus_copy_labels(corpus, piece->label, piece->labels, classes, error));
-  *label = 0;
-  for (int32_t c = 0; c < piece->labels; c++) *label |= 1 << classes[c];
+  enum { ONCE = 64 };
+  row->labels[asked] = 0;
+  for (int64_t at = 0; row->sets && at < piece->labels; at += ONCE) {
+    int32_t classes[ONCE];
+    const int64_t here = piece->labels - at < ONCE ? piece->labels - at : ONCE;
+    LS_TRY(ls_corpus_copy_labels(corpus, piece->label + at, here, classes, error));
+    for (int64_t c = 0; c < here; c++) ls_set_add(row->sets + asked * order->set_words, classes[c]);
+  }
   return LS_OK;
 }
 
@@ -192,7 +198,7 @@ static ls_status fill_packed(const ls_order *order, const ls_mix *mix, int64_t s
     fill_types(order, own, at, row);
     const int64_t asked = at + (packing->first || packing->each ? 0 : own - 1);
     if (packing->several)
-      LS_TRY(fill_classes(corpus, piece, &row->labels[asked], error));
+      LS_TRY(fill_classes(order, corpus, piece, asked, row, error));
     else if (piece->label)
       LS_TRY(
           ls_corpus_copy_labels(corpus, piece->label, piece->labels, row->labels + asked, error));
@@ -329,7 +335,7 @@ static ls_status fill_told(const ls_order *order, int64_t sample, const ls_batch
 ls_status ls_batch_fill(const ls_order *order, int64_t step, int64_t first_row, int64_t rows,
                         const ls_batch *batch, ls_error *error) {
   LS_ASSERT(step >= 0 && first_row >= 0 && rows >= 0 && first_row <= order->batch - rows);
-  const int64_t top = order->told ? order->told->about.top : 0;
+  const int64_t top = order->told ? order->told->about.top : 0, words = order->set_words;
   for (int64_t r = 0; r < rows; r++) {
     const int64_t begin = r * order->seq_len;
     const ls_batch row = {batch->ids + begin,
@@ -338,7 +344,9 @@ ls_status ls_batch_fill(const ls_order *order, int64_t step, int64_t first_row, 
                           batch->reference ? batch->reference + begin : NULL,
                           batch->types ? batch->types + begin : NULL,
                           top && batch->top_ids ? batch->top_ids + begin * top : NULL,
-                          top && batch->top_below ? batch->top_below + begin * top : NULL};
+                          top && batch->top_below ? batch->top_below + begin * top : NULL,
+                          words && batch->sets ? batch->sets + begin * words : NULL};
+    if (row.sets) memset(row.sets, 0, sizeof *row.sets * (size_t)(order->seq_len * words));
     const int64_t sample = step * order->batch + first_row + r;
     LS_TRY(fill_row(order, sample, &row, error));
     if (row.top_ids) LS_TRY(fill_told(order, sample, &row, error));

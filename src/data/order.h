@@ -76,6 +76,7 @@ typedef struct ls_order {
   const ls_text_form *texts; /* of pairs of texts; NULL: there are none */
   bool typed; /* of texts with a class: tokens behind a text's first `separator` are of type 1 */
   int32_t separator;
+  int64_t set_words;         /* of texts with several classes: of a set of them; 0: none is made */
   const ls_top_logits *told; /* what a teacher has said of the sequences; NULL: nothing */
   int64_t told_first;        /* the file's number of this order's first one */
   bool masked;               /* positions begin anew and labels end with each document */
@@ -98,6 +99,7 @@ typedef struct ls_batch {
    * below the likeliest one's logit each one's is; may be NULL */
   int32_t *top_ids;
   float *top_below;
+  int32_t *sets; /* [rows, T, words] of several labels (ls_set_words); may be NULL */
 } ls_batch;
 
 /* Whole sequences in so many tokens. */

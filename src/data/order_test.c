@@ -59,7 +59,7 @@ static ls_order order_of(int64_t count, int64_t first, int64_t seq_len, int64_t 
 
 static void fill(const ls_order *order, int64_t step, int64_t first, int64_t rows, int32_t *ids,
                  int32_t *labels) {
-  const ls_batch batch = {ids, labels, NULL, NULL, NULL, NULL, NULL};
+  const ls_batch batch = {ids, labels, NULL, NULL, NULL, NULL, NULL, NULL};
   assert_int_equal(ls_batch_fill(order, step, first, rows, &batch, &error), LS_OK);
 }
 

@@ -54,11 +54,17 @@ static void add_piece(packer *self, const ls_packed_piece *piece, int64_t traine
 /* How many tokens at the end of `count` are trained. */
 static ls_status count_classes(const packer *self, int64_t first, int64_t count, int64_t *classes,
                                ls_error *error) {
-  int32_t labels[LS_MOST_SEVERAL];
-  const int64_t most = count < LS_MOST_SEVERAL ? count : LS_MOST_SEVERAL;
-  LS_TRY(ls_corpus_copy_labels(self->part->corpus, first + count - most, most, labels, error));
+  enum { ONCE = 64 };
+  int32_t labels[ONCE];
   *classes = 0;
-  while (*classes < most && labels[most - 1 - *classes] >= 0) ++*classes;
+  while (*classes < count) {
+    const int64_t left = count - *classes, here = left < ONCE ? left : ONCE;
+    int64_t own = 0;
+    LS_TRY(ls_corpus_copy_labels(self->part->corpus, first + left - here, here, labels, error));
+    while (own < here && labels[here - 1 - own] >= 0) own++;
+    *classes += own;
+    if (own < here) break;
+  }
   return LS_OK;
 }
 

@@ -40,7 +40,7 @@ static ls_status open_run(const char *data, ls_dataset **dataset) {
 /* Row 0 of the order's first epoch as text: ids, "_" for 0; under it what is trained and places. */
 static void row_text(const ls_order *order, int64_t step, char text[3][64], double *reference) {
   int32_t numbers[3][64];
-  const ls_batch batch = {numbers[0], numbers[1], numbers[2], reference, NULL, NULL, NULL};
+  const ls_batch batch = {numbers[0], numbers[1], numbers[2], reference, NULL, NULL, NULL, NULL};
   assert_int_equal(ls_batch_fill(order, step, 0, 1, &batch, &error), LS_OK);
   memset(text, 0, 3 * sizeof *text);
   for (int64_t t = 0; t < order->seq_len; t++) {

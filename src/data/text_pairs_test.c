@@ -36,7 +36,7 @@ static ls_status open_pairs(const char *lines, const char *data, const char *emb
  * the text's number, as a digit, or where that is asked as a letter, 'a' being 0. */
 static void rows_text(const ls_order *order, int64_t rows, char text[3][128]) {
   int32_t numbers[3][128];
-  const ls_batch batch = {numbers[0], numbers[1], numbers[2], NULL, NULL, NULL, NULL};
+  const ls_batch batch = {numbers[0], numbers[1], numbers[2], NULL, NULL, NULL, NULL, NULL};
   assert_int_equal(ls_batch_fill(order, 0, 0, rows, &batch, &error), LS_OK);
   memset(text, 0, 3 * sizeof *text);
   for (int64_t t = 0; t < rows * order->seq_len; t++) {

@@ -174,8 +174,10 @@ static void make_several(subject *s) {
   const int64_t tokens = label_size(s, 'n');
   s->graph->labels = ls_graph_input(s->graph, "labels", tokens);
   ls_graph_binary_cross_entropy(
-      s->graph, ls_graph_embedding(s->graph, parameter(s, "logits", tokens, label_size(s, 'v')),
-                                   ls_graph_input(s->graph, "rows", tokens), 0));
+      s->graph,
+      ls_graph_embedding(s->graph, parameter(s, "logits", tokens, label_size(s, 'v')),
+                         ls_graph_input(s->graph, "rows", tokens), 0),
+      s->seed % 2);
   *LS_APPEND(s->arena, &s->roots) = (ls_root){s->graph->loss, s->graph->loss_scale};
 }
 
@@ -285,6 +287,8 @@ static double value_of(const subject *s, const ls_tensor *tensor, int t, int64_t
     return (double)(bits % (uint64_t)(label_size(s, 'v') + 1)) - 1;
   if (tensor->role == LS_ROLE_INPUT && strcmp(tensor->name, "top_ids") == 0)
     return (double)(i % tensor->dims[1] + 1); /* ascending */
+  if (tensor->role == LS_ROLE_INPUT && strcmp(tensor->name, "sets") == 0)
+    return (double)(int32_t)(uint32_t)bits;
   if (tensor->role == LS_ROLE_INPUT && strcmp(tensor->name, "top_below") == 0)
     return -(double)(bits % 64) / 16;
   if (tensor->role == LS_ROLE_INPUT && s->kind == LS_OP_EMBEDDING)

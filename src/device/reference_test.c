@@ -160,6 +160,7 @@ static bool is_double(ls_op_kind kind, int operand, bool input) {
          (kind == LS_OP_PAIR_REWARDS && operand == 0) ||
          (kind == LS_OP_XENT_LOSS_EACH && operand == 4) ||
          (kind == LS_OP_XENT_LOSS_EACH_BWD && operand == 1) ||
+         (kind == LS_OP_BCE_SUM && operand == 3) || (kind == LS_OP_BCE_GRAD && operand == 4) ||
          (kind == LS_OP_COUNT_WEIGHTS && operand == 1);
 }
 
@@ -220,6 +221,9 @@ static double input_value(const kernel_case *test, int input, int64_t i, int64_t
   if (places) return (double)(test->args.in[input].valid[0] - 1 - i);
   if (index && is_of_top(test->kind) && input == 2) /* ascending, now and then none first */
     return (double)((int64_t)(bits(test->seed, input, i, 0) % 2) - 1 + j * (vocabulary / 4 + 1));
+  const bool several = test->kind == LS_OP_BCE_SUM || test->kind == LS_OP_BCE_GRAD;
+  if (index && several && input == 2)
+    return (double)(int32_t)(uint32_t)bits(test->seed, input, i, j);
   if (index && is_routed(test, input)) return routed_value(test, input, i, j);
   if (index) return (double)(bits(test->seed, input, i, j) % (uint64_t)(vocabulary + 2)) - 1;
   const double value = noise(test->seed, input, i, j);

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/sets.h"
 #include "lockstep/dtype.h"
 
 static const ls_tensor_id none = {-1};
@@ -14,7 +15,7 @@ ls_graph *ls_graph_create(ls_arena *arena) {
   graph->op_labels = labels;
   graph->ids = graph->labels = graph->positions = graph->places = graph->draws = none;
   graph->reference = graph->answers = graph->remaining = graph->types = graph->weights = none;
-  graph->top_ids = graph->top_below = none;
+  graph->top_ids = graph->top_below = graph->sets = none;
   for (int r = 0; r < LS_MAX_OUTPUTS; r++) graph->rewards[r] = none;
   graph->loss_scale = graph->loss = graph->logits = none;
   return graph;
@@ -647,11 +648,18 @@ void ls_graph_weighted_cross_entropy(ls_graph *graph, ls_tensor_id logits) {
   count_by(graph, LS_OP_COUNT_WEIGHTS, graph->weights, 0);
 }
 
-void ls_graph_binary_cross_entropy(ls_graph *graph, ls_tensor_id logits) {
+void ls_graph_binary_cross_entropy(ls_graph *graph, ls_tensor_id logits, bool weighted) {
+  const int64_t rows = ls_graph_tensor(graph, logits)->dims[0];
   const int64_t classes = ls_graph_tensor(graph, logits)->dims[1];
   const ls_attributes attributes = {.scale = 1 / (double)classes};
-  ls_tensor_id means = first_output(graph, LS_OP_BCE_SUM, &attributes,
-                                    (ls_tensor_id[]){logits, graph->labels}, NULL);
+  graph->sets = add_source(graph, "sets", LS_ROLE_INPUT, LS_INDEX, rows, ls_set_words(classes));
+  if (weighted) {
+    graph->weights = add_source(graph, "weights", LS_ROLE_INPUT, LS_DOUBLE, classes, 0);
+    ls_graph_tensor(graph, graph->weights)->whole = true;
+  }
+  ls_tensor_id means =
+      first_output(graph, LS_OP_BCE_SUM, &attributes,
+                   (ls_tensor_id[]){logits, graph->labels, graph->sets, graph->weights}, NULL);
   graph->logits = logits;
   graph->loss =
       first_output(graph, LS_OP_BCE_LOSS, NULL, (ls_tensor_id[]){means, graph->labels}, NULL);

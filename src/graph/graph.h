@@ -77,6 +77,7 @@ typedef struct ls_tensor {
   int ndim;
   int64_t dims[LS_MAX_DIMS];
   bool stream;   /* on the residual stream (or its gradient): the row pins its placement */
+  bool whole;    /* an input that is of no tokens: every rank has all of it */
   int segment;   /* where it is made; a parameter: where it is first used */
   int producer;  /* node; -1 for inputs and parameters */
   int parameter; /* index into graph->parameters for parameters and their gradients; else -1 */
@@ -141,7 +142,10 @@ typedef struct ls_graph {
    * they lie in an order of their own; and which of a pair of sentences each is of. */
   ls_tensor_id remaining, types;
   ls_tensor_id reference; /* input [n], fp64, of pairs: log-probabilities of a reference's labels */
-  ls_tensor_id weights;   /* input [n], fp64: how often a token's label counts; 0 without a label */
+  /* Input, fp64: [n] how often a token's label counts, 0 without a label; of sets of classes,
+   * [classes], how often each counts where it is in a set. */
+  ls_tensor_id weights;
+  ls_tensor_id sets; /* input [n, words], int32: the classes of tokens with a label, as bits */
   /* Inputs [n, k], of a teacher that is told by the k ids it finds likeliest: these, int32,
    * ascending, those below 0 none; and how far below the likeliest one's logit each one's is. */
   ls_tensor_id top_ids, top_below;
@@ -358,9 +362,11 @@ void ls_graph_cross_entropy(ls_graph *graph, ls_tensor_id logits);
 /* The same, and graph->weights, of which the loss is a weighted mean. */
 void ls_graph_weighted_cross_entropy(ls_graph *graph, ls_tensor_id logits);
 
-/* The same where a label is a set of classes, class c being its bit c: the mean over tokens and
- * classes of binary cross-entropies (torch.nn.BCEWithLogitsLoss). */
-void ls_graph_binary_cross_entropy(ls_graph *graph, ls_tensor_id logits);
+/* The same where tokens with a label have a set of classes, and graph->sets: the mean over tokens
+ * and classes of binary cross-entropies (torch.nn.BCEWithLogitsLoss). `weighted`: also
+ * graph->weights, how often each class that is in a set counts, which the mean does not divide by
+ * (its pos_weight). */
+void ls_graph_binary_cross_entropy(ls_graph *graph, ls_tensor_id logits, bool weighted);
 
 /* The same for pairs of answers, and graph->reference, answers and rewards; needs graph->positions
  * too. Direct preference optimization (Rafailov et al., 2023): over pairs the mean of

@@ -21,14 +21,15 @@ const ls_op ls_class_ops[LS_OP_COUNT] = {
                              .shardable = "n",
                              .precision = {LS_DOUBLE},
                              .indices = "0"},
-    /* Several labels: a token's is a set of classes, class c being its bit c. Logits, labels -> the
-     * mean over the classes, of which `scale` is one's share, of the binary cross-entropies; its
-     * parts differentiate together, as those of the cross-entropy do */
-    [LS_OP_BCE_SUM] = {.labels = "n v, n -> n",
+    /* Several labels: a token that has a label has a set of classes, class c being bit c % 32 of
+     * its word c / 32. Logits, labels, sets; where classes weigh, how often each counts where it is
+     * in the set -> the mean over the classes, of which `scale` is one's share, of the binary
+     * cross-entropies; its parts differentiate together, as those of the cross-entropy do */
+    [LS_OP_BCE_SUM] = {.labels = "n v, n, n w, v? -> n",
                        .shardable = "nv",
                        .precision = {LS_ACCUMULATE},
-                       .gradients = {{LS_OP_BCE_GRAD, "01a", "0"}},
-                       .indices = "1"},
+                       .gradients = {{LS_OP_BCE_GRAD, "012a3", "0"}},
+                       .indices = "12"},
     /* means, labels -> their sum over tokens with a label */
     [LS_OP_BCE_LOSS] = {.labels = "n, n -> 1",
                         .duty = LS_DUTY_LOSS,
@@ -36,9 +37,9 @@ const ls_op ls_class_ops[LS_OP_COUNT] = {
                         .precision = {LS_DOUBLE},
                         .passes = "0",
                         .indices = "1"},
-    /* logits, labels, scale -> dlogits */
-    [LS_OP_BCE_GRAD] = {.labels = "n v, n, 1 -> n v",
+    /* logits, labels, sets, scale, what classes weigh -> dlogits */
+    [LS_OP_BCE_GRAD] = {.labels = "n v, n, n w, 1, v? -> n v",
                         .shardable = "nv",
                         .in_place = 1,
-                        .indices = "1"},
+                        .indices = "12"},
 };

@@ -622,7 +622,7 @@ static ls_status load_program(loader *l, json_t *root) {
   program->parameters = LS_NEW_ARRAY(l->arena, ls_program_parameter,
                                      json_array_size(json_object_get(root, "parameters")) + 1);
   LS_TRY(load_list(l, root, "parameters", load_parameter));
-  enum { INPUTS = 12 };
+  enum { INPUTS = 13 };
   int inputs[INPUTS];
   if (!read_ints(json_object_get(root, "inputs"), inputs, INPUTS) ||
       !read_ints(json_object_get(root, "cells"), program->cell, LS_CELL_COUNT))
@@ -645,9 +645,10 @@ static ls_status load_program(loader *l, json_t *root) {
   program->remaining = inputs[6];
   program->types = inputs[7];
   program->weights = inputs[8];
-  program->top_ids = inputs[9];
-  program->top_below = inputs[10];
-  program->logits = inputs[11];
+  program->sets = inputs[9];
+  program->top_ids = inputs[10];
+  program->top_below = inputs[11];
+  program->logits = inputs[12];
   return LS_OK;
 }
 

@@ -211,7 +211,8 @@ typedef struct ls_program {
   int ids, labels, positions, places, draws; /* values; -1: none */
   int remaining, types;                      /* likewise, of encoders */
   int reference;          /* likewise, of pairs: the reference's log-probabilities */
-  int weights;            /* likewise: how often a token's label counts */
+  int weights;            /* likewise: how often a token's label counts, or of sets a class */
+  int sets;               /* likewise: of several labels, the classes of each token as bits */
   int top_ids, top_below; /* likewise, of a teacher that is told by its likeliest ids */
   /* Of the last stage; -1 where they are made in slices. Of pairs in their place: by token the
    * log-probability of its document beyond the reference's. */

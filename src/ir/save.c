@@ -176,11 +176,12 @@ const char *ls_program_text(ls_arena *arena, const ls_program *program) {
   json_object_set_new(root, "tokens", json_integer(program->tokens));
   json_object_set_new(root, "sequence", json_integer(program->sequence));
   json_object_set_new(root, "pool_bytes", integers(program->pool_bytes, LS_POOL_COUNT));
-  json_object_set_new(root, "inputs",
-                      json_pack("[iiiiiiiiiiii]", program->ids, program->labels, program->positions,
-                                program->places, program->draws, program->reference,
-                                program->remaining, program->types, program->weights,
-                                program->top_ids, program->top_below, program->logits));
+  json_object_set_new(
+      root, "inputs",
+      json_pack("[iiiiiiiiiiiii]", program->ids, program->labels, program->positions,
+                program->places, program->draws, program->reference, program->remaining,
+                program->types, program->weights, program->sets, program->top_ids,
+                program->top_below, program->logits));
   json_object_set_new(root, "replay_boundary", json_integer(program->replay_boundary));
   json_object_set_new(root, "chunks", json_integer(program->chunks));
   json_object_set_new(root, "cells", ints(program->cell, LS_CELL_COUNT));

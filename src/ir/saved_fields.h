@@ -5,7 +5,7 @@
 
 #include "ir/program.h"
 
-enum { LS_SAVED_VERSION = 26 };
+enum { LS_SAVED_VERSION = 27 };
 
 #define LS_VALUE_NUMBERS(X) \
   X(offset)                 \

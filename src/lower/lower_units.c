@@ -486,7 +486,7 @@ static bool is_read_here(const ls_lowering *lowering, int value) {
   return false;
 }
 
-/* One of many numbers a token, which only stages that read it are given. */
+/* One of many numbers, which only stages that read it are given. */
 static int make_large_input(ls_lowering *lowering, ls_tensor_id id) {
   const bool there = id.index >= 0 && is_read_here(lowering, sharded_input(lowering, id));
   return there ? make_input(lowering, id) : -1;
@@ -505,7 +505,9 @@ void ls_lower_units(ls_lowering *lowering) {
   program->reference = make_input(lowering, graph->reference);
   program->remaining = make_input(lowering, graph->remaining);
   program->types = make_input(lowering, graph->types);
-  program->weights = make_input(lowering, graph->weights);
+  program->weights = graph->sets.index >= 0 ? make_large_input(lowering, graph->weights)
+                                            : make_input(lowering, graph->weights);
+  program->sets = make_large_input(lowering, graph->sets);
   program->top_ids = make_large_input(lowering, graph->top_ids);
   program->top_below = make_large_input(lowering, graph->top_below);
   lowering->memory = LS_NEW_ARRAY(program->arena, ls_unit_memory, lowering->units->count);

@@ -64,4 +64,5 @@ const ls_family ls_family_bloom = {
     .begin_fallback = 1,
     .end_fallback = 2,
     .read = read_bloom,
-    .decoder = {.norm = LS_NORM_LAYER, .plain_mlp = true, .embedding_norm = true, .alibi = true}};
+    .decoder = {.norm = LS_NORM_LAYER, .plain_mlp = true, .embedding_norm = true, .alibi = true},
+    .classes = {.dropout = -1}};

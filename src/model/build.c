@@ -365,7 +365,7 @@ static void make_loss(ls_graph *graph, const ls_model_config *config,
     ls_graph_distillation_of_top(graph, logits, options->teacher.top, options->teacher.temperature,
                                  options->teacher.share);
   else if (config->several)
-    ls_graph_binary_cross_entropy(graph, logits);
+    ls_graph_binary_cross_entropy(graph, logits, options->weighted);
   else if (options->weighted)
     ls_graph_weighted_cross_entropy(graph, logits);
   else

@@ -58,16 +58,16 @@ static ls_tensor_id before(ls_builder *builder, ls_tensor_id x) {
 }
 
 ls_tensor_id ls_builder_pooled(ls_builder *builder, ls_tensor_id x) {
-  const ls_class_form *form = &builder->family->classes;
+  const bool each = builder->config->pooling == LS_POOLING_EACH;
   if (builder->config->pooling == LS_POOLING_MEAN) x = mean(builder, x);
   x = before(builder, x);
-  return form->dropout_key ? drop(builder, x) : x;
+  return each || builder->family->classes.dropout_key ? drop(builder, x) : x;
 }
 
 ls_tensor_id ls_builder_classes(ls_builder *builder, ls_tensor_id x) {
+  const bool bias = builder->family->classes.bias || builder->config->pooling == LS_POOLING_EACH;
   builder->module = LS_HEAD_CLASSES;
-  x = product(builder, x, "weight", builder->family->classes.bias ? "bias" : NULL,
-              builder->config->classes);
+  x = product(builder, x, "weight", bias ? "bias" : NULL, builder->config->classes);
   builder->module = 0;
   return x;
 }

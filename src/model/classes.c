@@ -61,10 +61,10 @@ static ls_status read_pooling(const ls_json_object *json, ls_model_config *confi
   const char *architecture = architecture_of(json->json);
   if (ends_with(architecture, of_tokens)) {
     config->pooling = LS_POOLING_EACH;
-    if (ls_model_is_encoder(config)) return LS_OK;
+    if (ls_model_may_class_tokens(config)) return LS_OK;
     return ls_fail(error, LS_INPUT,
-                   "%s: architectures: found %.60s, a decoder, whose tokens see none behind them; "
-                   "expected an encoder for classes of tokens",
+                   "%s: architectures: found %.60s, which transformers has not; expected another "
+                   "family for classes of tokens",
                    json->where, architecture);
   }
   const ls_pooling own = ls_family_find(config->family)->classes.pooling;
@@ -77,25 +77,34 @@ static ls_status read_pooling(const ls_json_object *json, ls_model_config *confi
                  json->where, pooling_key, name);
 }
 
-/* Whatever the key says, which is of texts' classes. */
-static bool drops_as_hidden(const ls_model_config *config) {
-  return config->pooling == LS_POOLING_EACH &&
-         ls_family_find(config->family)->classes.dropout_of_texts;
+bool ls_model_may_class_tokens(const ls_model_config *config) {
+  return !ls_family_find(config->family)->classes.of_texts_alone;
+}
+
+/* The key that says it, NULL: nothing does; and the rate where config.json does not. A decoder's
+ * head drops before classes of tokens alone, a DistilBERT's before those of texts. */
+static const char *dropout_key_of(const ls_model_config *config, double *usual) {
+  const ls_class_form *form = &ls_family_find(config->family)->classes;
+  const bool each = config->pooling == LS_POOLING_EACH;
+  const bool decoder = each && !ls_model_is_encoder(config);
+  const bool hidden = form->dropout < 0 || (each && form->dropout_of_texts);
+  *usual = hidden ? config->dropout.hidden : decoder ? 0.1 : form->dropout;
+  if (decoder) return "classifier_dropout";
+  if (!form->dropout_key) *usual = 0;
+  return each && form->dropout_of_texts ? NULL : form->dropout_key;
 }
 
 static ls_status read_dropout(const ls_json_object *json, ls_model_config *config,
                               ls_error *error) {
-  const ls_class_form *form = &ls_family_find(config->family)->classes;
-  const bool hidden = form->dropout < 0 || drops_as_hidden(config);
-  const double usual = hidden ? config->dropout.hidden : form->dropout;
+  double usual;
+  const char *key = dropout_key_of(config, &usual);
   double *rate = &config->dropout.head;
-  *rate = form->dropout_key ? usual : 0;
-  if (drops_as_hidden(config) || !form->dropout_key || !ls_json_has(json, form->dropout_key))
-    return LS_OK;
-  LS_TRY(ls_json_number_or(json, form->dropout_key, usual, rate, error));
+  *rate = usual;
+  if (!key || !ls_json_has(json, key)) return LS_OK;
+  LS_TRY(ls_json_number_or(json, key, usual, rate, error));
   if (*rate >= 0 && *rate < 1) return LS_OK;
-  return ls_fail(error, LS_INPUT, "%s: %s: found %g; expected from 0 to below 1", json->where,
-                 form->dropout_key, *rate);
+  return ls_fail(error, LS_INPUT, "%s: %s: found %g; expected from 0 to below 1", json->where, key,
+                 *rate);
 }
 
 /* It is attention over as many heads as the model's own. */
@@ -149,11 +158,6 @@ ls_status ls_config_read_classes(ls_arena *arena, const ls_json_object *json,
       names[c] = ls_arena_printf(arena, "LABEL_%lld", (long long)c);
     config->class_names = names;
   }
-  if (config->several && config->classes > LS_MOST_SEVERAL)
-    return ls_fail(error, LS_INPUT,
-                   "%s: found %lld classes, any of which a text may have (problem_type); expected "
-                   "at most %d",
-                   json->where, (long long)config->classes, LS_MOST_SEVERAL);
   if (config->classes >= 2) return LS_OK;
   return ls_fail(error, LS_INPUT,
                  "%s: found a head of %lld label (num_labels, id2label), which is a regression; "
@@ -221,13 +225,9 @@ void ls_model_set_classes(ls_arena *arena, ls_model_config *config, const char *
   json_decref(json);
 }
 
-int64_t ls_model_labels(const ls_model_config *config) {
-  return config->several ? INT64_C(1) << config->classes : config->classes;
-}
-
 void ls_model_set_several(ls_arena *arena, ls_model_config *config) {
   json_t *json = json_loads(config->text, 0, NULL);
-  LS_ASSERT(config->classes >= 2 && config->classes <= LS_MOST_SEVERAL);
+  LS_ASSERT(config->classes >= 2);
   const int failed = json_object_set_new(json, problem_key, json_string(several_labels));
   char *dumped = failed ? NULL : ls_config_dump(json);
   if (!dumped) ls_panic("no memory for a config.json of the family %s", config->family);
@@ -253,7 +253,10 @@ void ls_model_set_pooling(ls_arena *arena, ls_model_config *config, ls_pooling p
   if (!dumped) ls_panic("no memory for a config.json of the family %s", config->family);
   config->text = ls_arena_printf(arena, "%s\n", dumped);
   config->pooling = pooling;
-  if (drops_as_hidden(config)) config->dropout.head = config->dropout.hidden;
+  double usual;
+  const char *key = dropout_key_of(config, &usual);
+  const json_t *rate = key ? json_object_get(json, key) : NULL;
+  config->dropout.head = json_is_number(rate) ? json_number_value(rate) : usual;
   free(dumped);
   json_decref(json);
 }

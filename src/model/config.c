@@ -60,6 +60,7 @@ static const ls_config_guard common_guards[] = {{"add_cross_attention", "false"}
                                                 {"is_causal", "true"},
                                                 {"use_bidirectional_attention", "false"},
                                                 {"pruned_heads", "{}"},
+                                                {"token_classification_bias", "true"},
                                                 {0}};
 
 /* Keys that say nothing about the mathematics of a language model: where the file comes from, how

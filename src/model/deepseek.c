@@ -134,7 +134,8 @@ const ls_family ls_family_deepseek_v2 = {.name = "deepseek_v2",
                                          .unused = unused,
                                          .begin_fallback = 1,
                                          .end_fallback = 2,
-                                         .read = read_v2};
+                                         .read = read_v2,
+                                         .classes = {.of_texts_alone = true}};
 
 const ls_family ls_family_deepseek_v3 = {.name = "deepseek_v3",
                                          .architecture = "DeepseekV3ForCausalLM",

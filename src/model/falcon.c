@@ -103,4 +103,5 @@ const ls_family ls_family_falcon = {.name = "falcon",
                                     .begin_fallback = 11,
                                     .end_fallback = 11,
                                     .read = read_falcon,
-                                    .decoder = {.norm = LS_NORM_LAYER, .plain_mlp = true}};
+                                    .decoder = {.norm = LS_NORM_LAYER, .plain_mlp = true},
+                                    .classes = {.dropout = -1}};

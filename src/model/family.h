@@ -61,8 +61,9 @@ typedef struct ls_decoder {
 } ls_decoder;
 
 /* A head over classes: what stands before the product that makes logits. Zero is that of decoders,
- * the product alone, of a text's last token. Before classes of tokens there is no pooler: of an
- * encoder's own only what stands before its head of tokens too (LS_BEFORE_GELU_NORM). */
+ * the product alone, of a text's last token; of tokens with a bias, behind dropout. Before classes
+ * of tokens there is no pooler: of an encoder's own only what stands before its head of tokens too
+ * (LS_BEFORE_GELU_NORM). */
 typedef struct ls_class_form {
   ls_pooling pooling;
   enum { LS_BEFORE_NOTHING = 0, LS_BEFORE_TANH, LS_BEFORE_RELU, LS_BEFORE_GELU_NORM } before;
@@ -70,8 +71,9 @@ typedef struct ls_class_form {
   bool drops_twice; /* before both products */
   int pair_ends;    /* end tokens between two texts, and nothing more; 0: each is as it is alone */
   const char *dropout_key; /* in config.json; NULL: nothing is dropped */
-  double dropout;          /* where it has none; below 0: as of hidden states */
-  bool dropout_of_texts;   /* of tokens' classes the rate is that of hidden states */
+  double dropout; /* where it has none, of decoders' tokens 0.1; below 0: as of hidden states */
+  bool dropout_of_texts; /* of tokens' classes the rate is that of hidden states */
+  bool of_texts_alone;   /* transformers has no head of tokens for it */
 } ls_class_form;
 
 typedef struct ls_family ls_family;

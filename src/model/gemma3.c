@@ -69,4 +69,5 @@ const ls_family ls_family_gemma3 = {.name = "gemma3_text",
                                     .read = read_gemma3,
                                     .decoder = {.norm = LS_NORM_RMS_OFFSET,
                                                 .norm_place = LS_NORM_AROUND,
-                                                .query_norm = LS_QUERY_NORM_HEAD}};
+                                                .query_norm = LS_QUERY_NORM_HEAD},
+                                    .classes = {.of_texts_alone = true}};

@@ -43,4 +43,5 @@ const ls_family ls_family_glm4_moe = {
     .begin_fallback = -1,
     .end_fallback = -1,
     .read = read_glm4_moe,
-    .decoder = {.query_norm = LS_QUERY_NORM_HEAD, .output_unbiased = true}};
+    .decoder = {.query_norm = LS_QUERY_NORM_HEAD, .output_unbiased = true},
+    .classes = {.of_texts_alone = true}};

@@ -18,7 +18,7 @@
 #include "graph/graph.h"
 #include "lockstep/dtype.h"
 
-enum { LS_MAX_END_IDS = 8, LS_MOST_CLASSES = 1 << 16, LS_MOST_SEVERAL = 31 };
+enum { LS_MAX_END_IDS = 8, LS_MOST_CLASSES = 1 << 16 };
 
 /* HF's rope_type: "default" and the others by name. */
 typedef enum ls_rope_scaling {
@@ -202,9 +202,6 @@ LS_CHECKED ls_status ls_model_set_fp8(ls_model_config *config, ls_error *error);
 void ls_model_set_classes(ls_arena *arena, ls_model_config *config, const char *const *names,
                           int64_t count);
 
-/* How many labels there are of a classifier: classes, or where a text has several sets of them. */
-int64_t ls_model_labels(const ls_model_config *config);
-
 /* Has a text any of the model's classes, and not one; so config.json says. */
 void ls_model_set_several(ls_arena *arena, ls_model_config *config);
 
@@ -335,6 +332,9 @@ const double *ls_rope_frequencies(ls_arena *arena, const ls_model_config *config
 
 /* Whether tokens see those behind them: it predicts masked tokens, and continues no text. */
 bool ls_model_is_encoder(const ls_model_config *config);
+
+/* Whether transformers has a head over classes of tokens for its family. */
+bool ls_model_may_class_tokens(const ls_model_config *config);
 
 /* Builds the forward graph: segments "embedding", "layers.0" ..., "head". A teacher's layers are
  * dealt over those of the model, its parameters are frozen and called "teacher.NAME". LS_INPUT also

@@ -32,4 +32,5 @@ const ls_family ls_family_olmo2 = {
     .begin_fallback = -1,
     .end_fallback = 50279,
     .read = read_olmo2,
-    .decoder = {.norm_place = LS_NORM_BEHIND, .query_norm = LS_QUERY_NORM_ALL}};
+    .decoder = {.norm_place = LS_NORM_BEHIND, .query_norm = LS_QUERY_NORM_ALL},
+    .classes = {.of_texts_alone = true}};

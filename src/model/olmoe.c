@@ -39,4 +39,5 @@ const ls_family ls_family_olmoe = {.name = "olmoe",
                                    .begin_fallback = -1,
                                    .end_fallback = 50279,
                                    .read = read_olmoe,
-                                   .decoder = {.query_norm = LS_QUERY_NORM_ALL}};
+                                   .decoder = {.query_norm = LS_QUERY_NORM_ALL},
+                                   .classes = {.of_texts_alone = true}};

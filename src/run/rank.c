@@ -159,7 +159,11 @@ static ls_status create_staging(ls_rank *rank, ls_error *error) {
     const int64_t top =
         program->top_ids < 0 ? 0 : program->values.items[program->top_ids].global[1];
     if (count > most) most = count;
+    if (program->weights >= 0 && program->values.items[program->weights].global[0] > most)
+      most = program->values.items[program->weights].global[0];
+    const int64_t words = program->sets < 0 ? 0 : program->values.items[program->sets].global[1];
     if ((16 + 8 * shared) * rows * top > told) told = (16 + 8 * shared) * rows * top;
+    if (4 * (1 + shared) * rows * words > told) told = 4 * (1 + shared) * rows * words;
   }
   rank->staging = calloc((size_t)most + 1, sizeof *rank->staging);
   rank->staging_reference = calloc((size_t)most + 1, sizeof *rank->staging_reference);

@@ -125,7 +125,8 @@ int32_t *ls_rank_staging(const ls_rank *rank);
 double *ls_rank_staging_reference(const ls_rank *rank);
 
 /* Likewise of a teacher that is told by its likeliest ids: 16 bytes for each of a token's, and
- * behind them 8 for each token of the sequences that the rank shares. */
+ * behind them 8 for each token of the sequences that the rank shares. Or of sets of classes: each
+ * token's words, and behind them those of these sequences. */
 void *ls_rank_staging_top(const ls_rank *rank);
 
 /* Makes work regions and all cells but learning rate, step and scale NaN: what reads them before it

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/random.h"
+#include "base/sets.h"
 #include "data/labelled.h"
 #include "store/adapters.h"
 #include "text/number.h"
@@ -53,11 +55,6 @@ static ls_status give_classes(ls_session *session, ls_error *error) {
   if (!names) LS_TRY(ls_labelled_find_classes(session->arena, session->run, &names, &count, error));
   ls_model_set_classes(session->arena, config, names, count);
   if (!session->run->classes.several) return LS_OK;
-  if (count > LS_MOST_SEVERAL)
-    return ls_fail(error, LS_INPUT,
-                   "%s: found %lld classes, of which a text may have any; expected at most %d",
-                   ls_run_file_where(session->run, "classes.several"), (long long)count,
-                   LS_MOST_SEVERAL);
   ls_model_set_several(session->arena, config);
   return LS_OK;
 }
@@ -74,11 +71,6 @@ static ls_status settle_several(ls_session *session, ls_error *error) {
     return refuse(session, "classes.several",
                   "found true with classes.pooling=tokens, whose words have one class each; "
                   "expected one of the two",
-                  error);
-  if (config->several && asks_weights(session->run))
-    return refuse(session, "classes.weights",
-                  "found a value with several labels of a text, which have no weights yet: leave "
-                  "it out",
                   error);
   if (classes->several == config->several) return LS_OK;
   classes->several = config->several;
@@ -101,11 +93,11 @@ static ls_status settle_pooling(ls_session *session, ls_error *error) {
                   "found cls with a decoder, whose first token sees none behind it: give last or "
                   "mean",
                   error);
-  if (pooling == LS_POOLING_EACH && !ls_model_is_encoder(config))
-    return refuse(session, "classes.pooling",
-                  "found tokens with a decoder, whose tokens see none behind them: use an encoder "
-                  "(bert, roberta, distilbert or modernbert)",
-                  error);
+  if (pooling == LS_POOLING_EACH && !ls_model_may_class_tokens(config))
+    return ls_fail(error, LS_INPUT,
+                   "%s: found tokens with the family %s, of which transformers has no head of "
+                   "tokens: give last, mean, or another model",
+                   ls_run_file_where(session->run, "classes.pooling"), config->family);
   if (pooling == LS_POOLING_MEAN && config->width % config->heads)
     return refuse(session, "classes.pooling",
                   "found mean, with a width that is no multiple of the heads: give last", error);
@@ -113,27 +105,35 @@ static ls_status settle_pooling(ls_session *session, ls_error *error) {
   return LS_OK;
 }
 
-/* As scikit-learn's "balanced" has it: labels over classes times a class's own. They are written
+static ls_status refuse_class(const ls_run_file *run, int64_t c, const char *found,
+                              ls_error *error) {
+  char shown[LS_QUOTE_BYTES];
+  ls_quote(shown, run->classes.names[c], strlen(run->classes.names[c]));
+  return ls_fail(error, LS_INPUT,
+                 "%s: found balanced, and no %s the class %s in data.text; expected one of each, "
+                 "or a list of numbers",
+                 ls_run_file_where(run, "classes.weights"), found, shown);
+}
+
+/* As scikit-learn's "balanced" has it: labels over classes times a class's own. Of sets as torch's
+ * documentation of pos_weight has it: texts without the class over those with it. They are written
  * with the run, so that an evaluation, of another file, counts by them too. */
 static ls_status balance(ls_session *session, double *weight, ls_error *error) {
   ls_run_file *run = session->run;
   const int64_t classes = run->classes.count;
-  int64_t *counts = LS_NEW_ARRAY(session->arena, int64_t, classes), all = 0;
+  const bool several = run->classes.several;
+  int64_t *counts = LS_NEW_ARRAY(session->arena, int64_t, classes), all = 0, texts;
   const char **items = LS_NEW_ARRAY(session->arena, const char *, classes);
-  LS_TRY(ls_labelled_count(session->arena, run, counts, error));
+  LS_TRY(ls_labelled_count(session->arena, run, counts, &texts, error));
   for (int64_t c = 0; c < classes; c++) {
-    char shown[LS_QUOTE_BYTES];
     all += counts[c];
-    if (counts[c] > 0) continue;
-    ls_quote(shown, run->classes.names[c], strlen(run->classes.names[c]));
-    return ls_fail(error, LS_INPUT,
-                   "%s: found balanced, and no example of the class %s in data.text; expected one "
-                   "of each, or a list of numbers",
-                   ls_run_file_where(run, "classes.weights"), shown);
+    if (counts[c] == 0) return refuse_class(run, c, "example of", error);
+    if (several && counts[c] >= texts) return refuse_class(run, c, "text without", error);
   }
   for (int64_t c = 0; c < classes; c++) {
     char number[LS_NUMBER_BYTES];
-    weight[c] = (double)all / ((double)classes * (double)counts[c]);
+    weight[c] = several ? (double)(texts - counts[c]) / (double)counts[c]
+                        : (double)all / ((double)classes * (double)counts[c]);
     ls_number_write(number, weight[c]);
     items[c] = ls_arena_strdup(session->arena, number);
   }
@@ -209,4 +209,11 @@ ls_status ls_classes_settle(ls_session *session, ls_error *error) {
   run->classes.pair_ends = ls_model_pair_ends(config);
   run->classes.pair_types = config->types > 1;
   return settle_weights(session, error);
+}
+
+void ls_set_of_chance(uint64_t seed, uint64_t place, int64_t classes, int32_t *set) {
+  const int64_t words = ls_set_words(classes);
+  for (int64_t w = 0; w < words; w++)
+    set[w] = (int32_t)(uint32_t)ls_random_bits(seed, 79, place * (uint64_t)words + (uint64_t)w);
+  if (classes % 32) set[words - 1] &= (int32_t)((UINT32_C(1) << classes % 32) - 1);
 }

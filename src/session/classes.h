@@ -14,4 +14,8 @@
  * for, a model without a head that is only evaluated, or as ls_labelled_find_classes has. */
 LS_CHECKED ls_status ls_classes_settle(ls_session *session, ls_error *error);
 
+/* A set of classes where there is no text (ls_set_words): half of the classes, a function of
+ * its place and the seed. */
+void ls_set_of_chance(uint64_t seed, uint64_t place, int64_t classes, int32_t *set);
+
 #endif

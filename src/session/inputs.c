@@ -53,10 +53,20 @@ int64_t ls_inputs_token(const ls_rank *rank, int program, int64_t row) {
   return begin + ls_token_order(row, from->sequence, ls_mesh_size(&from->mesh, context), own);
 }
 
+/* Numbers that a token is told in: ids of a teacher, or words of a set of classes. */
+typedef struct told_columns {
+  int64_t top, words;
+} told_columns;
+
+static int64_t columns_of(const ls_program *program, int value) {
+  return value < 0 ? 0 : program->values.items[value].global[1];
+}
+
 /* Of the sequences from token `begin` on that this rank shares, its `count` tokens; behind them,
  * which tokens of the microbatch these are, and how many of their documents follow. */
 static void pick(const ls_rank *rank, int program, int64_t count, int64_t begin,
-                 const ls_batch *whole, const int32_t *remaining, int64_t top, ls_batch *batch) {
+                 const ls_batch *whole, const int32_t *remaining, const told_columns *told,
+                 ls_batch *batch) {
   int32_t *places = batch->ids + 4 * count;
   for (int64_t row = 0; row < count; row++) {
     const int64_t token = ls_inputs_token(rank, program, row), at = token - begin;
@@ -66,10 +76,12 @@ static void pick(const ls_rank *rank, int program, int64_t count, int64_t begin,
     batch->types[row] = whole->types[at];
     places[row] = (int32_t)token;
     places[count + row] = remaining[at];
-    for (int64_t j = 0; j < top; j++) {
-      batch->top_ids[row * top + j] = whole->top_ids[at * top + j];
-      batch->top_below[row * top + j] = whole->top_below[at * top + j];
+    for (int64_t j = 0; j < told->top; j++) {
+      batch->top_ids[row * told->top + j] = whole->top_ids[at * told->top + j];
+      batch->top_below[row * told->top + j] = whole->top_below[at * told->top + j];
     }
+    for (int64_t w = 0; w < told->words; w++)
+      batch->sets[row * told->words + w] = whole->sets[at * told->words + w];
   }
 }
 
@@ -88,31 +100,39 @@ static ls_status put_draws(const ls_inputs *inputs, ls_rank *rank, int program, 
   return ls_rank_put(rank, program, from->draws, slot, draws, count, error);
 }
 
-/* One for each row: its label's. */
+/* One for each row: its label's. Of sets those of all classes. */
 static ls_status put_weights(const ls_inputs *inputs, ls_rank *rank, int program, int slot,
                              const int32_t *labels, int64_t count, ls_error *error) {
   const ls_program *from = ls_rank_program(rank, program);
   if (from->weights < 0) return LS_OK;
   double *weights = ls_rank_staging_reference(rank);
   LS_ASSERT(inputs->weights);
+  if (from->sets >= 0) {
+    const ls_view classes = ls_rank_shape(rank, program, from->weights);
+    memcpy(weights, inputs->weights + classes.start[0], sizeof *weights * (size_t)classes.valid[0]);
+    return ls_rank_put(rank, program, from->weights, slot, weights, classes.valid[0], error);
+  }
   for (int64_t row = 0; row < count; row++)
     weights[row] = labels[row] < 0 ? 0 : inputs->weights[labels[row]];
   return ls_rank_put(rank, program, from->weights, slot, weights, count, error);
 }
 
-/* Ids that a token is told of; 0: there is no teacher's word. */
-static int64_t told_ids(const ls_program *program) {
-  return program->top_ids < 0 ? 0 : program->values.items[program->top_ids].global[1];
-}
-
-/* The host's memory for what a teacher says: of this rank's tokens in fp64, should that be asked;
- * then ids and logits of these, and of the sequences that it shares. */
-static void set_told(const ls_rank *rank, int64_t numbers, ls_batch *batch, ls_batch *whole) {
+/* The host's memory for what `count` tokens of this rank are told, and behind it `shared` of the
+ * sequences that it shares. Of a teacher's word there is room in fp64 first, should that be asked;
+ * then ids and logits. */
+static void set_told(const ls_rank *rank, const told_columns *told, int64_t count, int64_t shared,
+                     ls_batch *batch, ls_batch *whole) {
   double *wide = ls_rank_staging_top(rank);
+  const int64_t numbers = count * told->top;
+  if (told->words) {
+    batch->sets = (int32_t *)wide;
+    whole->sets = batch->sets + count * told->words;
+  }
   if (numbers == 0) return;
   batch->top_ids = (int32_t *)(wide + numbers);
   batch->top_below = (float *)(batch->top_ids + numbers);
   whole->top_ids = (int32_t *)(batch->top_below + numbers);
+  whole->top_below = (float *)(whole->top_ids + shared * told->top);
 }
 
 static ls_status put_told(ls_rank *rank, int program, int slot, const ls_batch *batch,
@@ -134,15 +154,15 @@ ls_status ls_inputs_fill(const ls_inputs *inputs, ls_rank *rank, int program, in
   const ls_view ids = ls_rank_shape(rank, program, from->ids);
   const int64_t count = ids.valid[0];
   int32_t *staging = ls_rank_staging(rank);
-  const int64_t top = told_ids(from);
+  const told_columns told = {columns_of(from, from->top_ids), columns_of(from, from->sets)};
   ls_batch batch = batch_at(staging, count), whole = {0};
-  set_told(rank, count * top, &batch, &whole);
   if (from->reference >= 0) {
     batch.reference = ls_rank_staging_reference(rank);
     memset(batch.reference, 0, sizeof *batch.reference * (size_t)count);
   }
   int32_t *places = staging + 4 * count;
   if (ls_mesh_size(&from->mesh, ls_mesh_context(&from->mesh)) == 1) {
+    set_told(rank, &told, count, 0, &batch, &whole);
     LS_TRY(inputs->take(inputs->context, step, microbatch * from->tokens + ids.start[0], count,
                         &batch, error));
     for (int64_t row = 0; row < count && from->places >= 0; row++)
@@ -151,15 +171,13 @@ ls_status ls_inputs_fill(const ls_inputs *inputs, ls_rank *rank, int program, in
   } else {
     int64_t begin;
     const int64_t shared = shared_tokens(rank, program, &begin);
-    int32_t *top_ids = whole.top_ids;
     whole = batch_at(staging + 6 * count, shared);
-    whole.top_ids = top_ids;
-    whole.top_below = top_ids ? (float *)(top_ids + shared * top) : NULL;
+    set_told(rank, &told, count, shared, &batch, &whole);
     int32_t *remaining = staging + 6 * count + 4 * shared;
     LS_TRY(inputs->take(inputs->context, step, microbatch * from->tokens + begin, shared, &whole,
                         error));
     count_behind(whole.positions, shared, from->sequence, remaining);
-    pick(rank, program, count, begin, &whole, remaining, top, &batch);
+    pick(rank, program, count, begin, &whole, remaining, &told, &batch);
   }
   if (from->places >= 0)
     LS_TRY(ls_rank_put(rank, program, from->places, slot, places, count, error));
@@ -174,6 +192,8 @@ ls_status ls_inputs_fill(const ls_inputs *inputs, ls_rank *rank, int program, in
   LS_TRY(put_weights(inputs, rank, program, slot, batch.labels, count, error));
   if (from->labels >= 0)
     LS_TRY(ls_rank_put(rank, program, from->labels, slot, batch.labels, count, error));
-  LS_TRY(put_told(rank, program, slot, &batch, count * top, error));
+  LS_TRY(put_told(rank, program, slot, &batch, count * told.top, error));
+  if (from->sets >= 0)
+    LS_TRY(ls_rank_put(rank, program, from->sets, slot, batch.sets, count * told.words, error));
   return put_draws(inputs, rank, program, microbatch, slot, step, error);
 }

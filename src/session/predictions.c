@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "base/sets.h"
 #include "session/session.h"
 
 bool ls_gives_logits(const ls_program *program, int rank) {
@@ -27,10 +28,11 @@ static int64_t largest_of(const double *logits, int64_t classes) {
 }
 
 /* Of a set of classes each, which is predicted where its logit is above 0: more likely than not. */
-static void add_set(const double *logits, int64_t classes, int32_t label, ls_predictions *made) {
+static void add_set(const double *logits, int64_t classes, const int32_t *set,
+                    ls_predictions *made) {
   bool exact = true;
   for (int64_t c = 0; c < classes; c++) {
-    const bool is = (uint32_t)label >> c & 1, predicted = logits[c] > 0;
+    const bool is = ls_set_has(set, c), predicted = logits[c] > 0;
     made->of[c].labels += is;
     made->of[c].predicted += predicted;
     made->of[c].correct += is && predicted;
@@ -41,12 +43,12 @@ static void add_set(const double *logits, int64_t classes, int32_t label, ls_pre
 }
 
 void ls_predictions_add_rows(const double *logits, int64_t rows, int64_t columns,
-                             const int32_t *labels, ls_predictions *made) {
+                             const int32_t *labels, const int32_t *sets, ls_predictions *made) {
   const int64_t classes = columns < made->classes ? columns : made->classes;
   for (int64_t r = 0; r < rows; r++) {
     if (labels[r] < 0) continue;
     if (made->several) {
-      add_set(logits + r * columns, classes, labels[r], made);
+      add_set(logits + r * columns, classes, sets + r * ls_set_words(made->classes), made);
       continue;
     }
     const int64_t best = largest_of(logits + r * columns, classes);
@@ -61,7 +63,10 @@ ls_status ls_predictions_add(ls_rank *rank, int number, ls_predictions *made, ls
   if (!ls_gives_logits(program, ls_rank_number(rank))) return LS_OK;
   const ls_view logits = ls_rank_shape(rank, number, program->logits);
   const ls_view ids = ls_rank_shape(rank, number, program->ids);
-  const int32_t *labels = ls_rank_staging(rank) + ids.valid[0] + (logits.start[0] - ids.start[0]);
+  const int64_t first = logits.start[0] - ids.start[0];
+  const int32_t *labels = ls_rank_staging(rank) + ids.valid[0] + first;
+  const int64_t words = made->several ? ls_set_words(made->classes) : 0;
+  const int32_t *sets = ls_rank_staging_top(rank);
   const int64_t rows = logits.valid[0], columns = logits.valid[1], stored_columns = logits.dims[1];
   const size_t row_bytes = (size_t)stored_columns * ls_dtype_bytes(logits.dtype);
   LS_ASSERT(logits.start[1] == 0);
@@ -73,7 +78,7 @@ ls_status ls_predictions_add(ls_rank *rank, int number, ls_predictions *made, ls
   if (status == LS_OK) {
     for (int64_t r = 0; r < rows; r++)
       ls_convert(wide + r * columns, LS_F64, stored + (size_t)r * row_bytes, logits.dtype, columns);
-    ls_predictions_add_rows(wide, rows, columns, labels, made);
+    ls_predictions_add_rows(wide, rows, columns, labels, words ? sets + first * words : NULL, made);
   }
   ls_arena_destroy(&scratch);
   return status;

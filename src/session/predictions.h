@@ -27,16 +27,17 @@ typedef struct ls_predictions {
       *of; /* [classes], and behind them how many sets there are, and are correct */
 } ls_predictions;
 
-/* `several`: labels are sets of classes, class c being bit c. */
+/* `several`: labels are sets of classes. */
 ls_predictions ls_predictions_none(ls_arena *arena, int64_t classes, bool several);
 
 /* Whether the rank gives logits: of those that hold the same ones, the first. */
 bool ls_gives_logits(const ls_program *program, int rank);
 
 /* Adds `rows` rows of `columns` logits each, as many as classes, of which those with a label (from
- * 0 on; -1: none) count. Rows with a logit that is no number have no prediction. */
+ * 0 on; -1: none) count; of several labels `sets` has each row's (ls_set_words), else NULL. Rows
+ * with a logit that is no number have no prediction. */
 void ls_predictions_add_rows(const double *logits, int64_t rows, int64_t columns,
-                             const int32_t *labels, ls_predictions *made);
+                             const int32_t *labels, const int32_t *sets, ls_predictions *made);
 
 /* Adds the microbatch that was run last, by `program`, whose inputs still lie in the rank's staging
  * memory; nothing on a rank that gives no logits. Not collective. Errors: the device's. */

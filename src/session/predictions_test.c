@@ -13,7 +13,7 @@
 static ls_predictions tell(ls_arena *arena, const double *logits, int64_t rows,
                            const int32_t *labels) {
   ls_predictions made = ls_predictions_none(arena, 3, false);
-  ls_predictions_add_rows(logits, rows, 3, labels, &made);
+  ls_predictions_add_rows(logits, rows, 3, labels, NULL, &made);
   return made;
 }
 
@@ -61,7 +61,7 @@ static void sets_are_predicted_class_by_class(void **state) {
   const double logits[] = {1, -1, 2, /**/ 1, 0.5, -3, /**/ 9, 9, 9, /**/ NAN, -1, -1};
   ls_arena *arena = ls_arena_create();
   ls_predictions made = ls_predictions_none(arena, 3, true);
-  ls_predictions_add_rows(logits, 4, 3, (int32_t[]){1, 3, -1, 0}, &made);
+  ls_predictions_add_rows(logits, 4, 3, (int32_t[]){0, 0, -1, 0}, (int32_t[]){1, 3, 7, 0}, &made);
   assert_int_equal(ls_predictions_labels(&made), 3);
   assert_int_equal(ls_predictions_correct(&made), 1);
   assert_true(fabs(ls_predictions_macro_f1(&made) - (1.0 + 1.0 + 0.0) / 3) < 1e-15);

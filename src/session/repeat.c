@@ -1,7 +1,9 @@
 #include "session/repeat.h"
 
 #include "base/random.h"
+#include "base/sets.h"
 #include "run/rank_threads.h"
+#include "session/classes.h"
 #include "session/step.h"
 #include "session/vectors.h"
 
@@ -21,7 +23,7 @@ static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t
   const repeating *of = context;
   const ls_model_config *config = &of->session->config;
   const uint64_t vocabulary = (uint64_t)config->vocabulary;
-  const uint64_t labels = config->classes ? (uint64_t)ls_model_labels(config) : vocabulary;
+  const uint64_t labels = config->classes ? (uint64_t)config->classes : vocabulary;
   const ls_text_pairs texts = ls_vectors_pairs(of->session->run);
   for (int64_t i = 0; i < count; i++) {
     const uint64_t at = (uint64_t)(first + i);
@@ -31,6 +33,9 @@ static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t
       batch->labels[i] =
           ls_vectors_label_of_chance(&texts, of->session->sequence, 1, step, first + i);
     batch->positions[i] = (int32_t)((first + i) % of->session->sequence);
+    if (batch->sets)
+      ls_set_of_chance(1, (uint64_t)step << 32 | at, config->classes,
+                       batch->sets + i * ls_set_words(config->classes));
     const int64_t top = batch->top_ids ? of->session->told->about.top : 0;
     for (int64_t j = 0; j < top; j++) {
       batch->top_ids[i * top + j] = (int32_t)(j * (config->vocabulary / top));

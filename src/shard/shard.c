@@ -612,7 +612,7 @@ static void place_sources(sharder *s) {
     s->home[t] = -1;
     if (tensor->producer >= 0 || tensor->role == LS_ROLE_STATE) continue;
     ls_placement placement = {0};
-    if (tensor->role == LS_ROLE_INPUT) {
+    if (tensor->role == LS_ROLE_INPUT && !tensor->whole) {
       for (int a = 0; a < mesh->count; a++)
         if (ls_mesh_data(mesh) >> a & 1)
           placement.on[a] = ls_place_sharded(&mesh->axes[a], LS_CUT_TOKENS, 0);

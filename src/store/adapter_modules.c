@@ -115,7 +115,7 @@ ls_status ls_adapter_modules_read(ls_arena *arena, const char *folder, const ls_
   const char *type;
   LS_TRY(ls_json_string_or(json, "task_type", "", &type, error));
   const bool none = !value || json_is_null(value) || json_array_size(value) == 0;
-  const bool tokens = strcmp(type, of_tokens) == 0 && ls_model_is_encoder(config);
+  const bool tokens = strcmp(type, of_tokens) == 0 && ls_model_may_class_tokens(config);
   if ((tokens || strcmp(type, of_texts) == 0) && !config->classes && !none)
     LS_TRY(count_classes(arena, folder, tokens ? LS_POOLING_EACH : config->pooling, config, error));
   if (none && !json_is_string(value)) return LS_OK;
@@ -123,8 +123,8 @@ ls_status ls_adapter_modules_read(ls_arena *arena, const char *folder, const ls_
     return ls_fail(
         error, LS_INPUT,
         "%s: modules_to_save asks for something that is not built, but for the head "
-        "over classes of task_type SEQ_CLS or, of an encoder, TOKEN_CLS; expected plain LoRA, "
-        "where it is null",
+        "over classes of task_type SEQ_CLS or, where transformers has one, TOKEN_CLS; expected "
+        "plain LoRA, where it is null",
         json->where);
   ls_arena *scratch = ls_arena_create();
   const ls_status status = read_names(scratch, json, config, error);

@@ -508,11 +508,16 @@ static const ls_name_rule distilbert_class_rules[] = {
     {"head.weight", "/classifier.weight", LS_NAME_PLAIN},
     {"head.bias", "/classifier.bias", LS_NAME_PLAIN},
     {0}};
-/* ModernBERT's, and every encoder's over classes of tokens. */
+/* ModernBERT's, and over classes of tokens every encoder's and some decoders'. */
 static const ls_name_rule classifier_rules[] = {
     {"head.weight", "/classifier.weight", LS_NAME_PLAIN},
     {"head.bias", "/classifier.bias", LS_NAME_PLAIN},
     {0}};
+
+/* Of tokens, of the other decoders. */
+static const ls_name_rule score_each_rules[] = {{"head.weight", "/score.weight", LS_NAME_PLAIN},
+                                                {"head.bias", "/score.bias", LS_NAME_PLAIN},
+                                                {0}};
 
 static const char *const bert_others[] = {"cls", NULL};
 static const char *const roberta_others[] = {"lm_head", NULL};
@@ -521,6 +526,7 @@ static const char *const distilbert_others[] = {"vocab_transform", "vocab_layer_
 static const char *const decoder_others[] = {"decoder", NULL};
 
 static const ls_class_head class_head_score = {score_rules, NULL, "score", NULL};
+static const ls_class_head class_head_older = {score_rules, NULL, "score", NULL};
 static const ls_class_head bert_classes = {bert_class_rules, bert_others, "classifier", "pooler"};
 static const ls_class_head roberta_classes = {roberta_class_rules, roberta_others, "classifier",
                                               NULL};
@@ -538,7 +544,7 @@ static const ls_family_tensors families[] = {
      &distilbert_classes},
     {"modernbert", "model.", "decoder", modernbert_rules, NULL, no_names, NULL,
      &modernbert_classes},
-    {"gpt2", "transformer.", "lm_head", gpt2_rules, NULL, gpt2_ignored, NULL, NULL},
+    {"gpt2", "transformer.", "lm_head", gpt2_rules, NULL, gpt2_ignored, NULL, &class_head_older},
     {"llama", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL, NULL},
     {"mistral", "model.", "lm_head", llama_rules, fused_rules, llama_ignored, NULL, NULL},
     {"mixtral", "model.", "lm_head", mixtral_rules, NULL, llama_ignored, NULL, NULL},
@@ -557,14 +563,15 @@ static const ls_family_tensors families[] = {
     {"phi3", "model.", "lm_head", phi3_rules, split_rules, llama_ignored, NULL, NULL},
     {"phi", "model.", "lm_head", phi_rules, NULL, llama_ignored, NULL, NULL},
     {"starcoder2", "model.", "lm_head", starcoder2_rules, fused_rules, llama_ignored, NULL, NULL},
-    {"gpt_neox", "gpt_neox.", "embed_out", gpt_neox_rules, NULL, gpt_neox_ignored, NULL, NULL},
-    {"bloom", "transformer.", "lm_head", bloom_rules, NULL, block_ignored, NULL, NULL},
+    {"gpt_neox", "gpt_neox.", "embed_out", gpt_neox_rules, NULL, gpt_neox_ignored, NULL,
+     &class_head_older},
+    {"bloom", "transformer.", "lm_head", bloom_rules, NULL, block_ignored, NULL, &class_head_older},
     {"deepseek_v2", "model.", "lm_head", deepseek_rules, NULL, llama_ignored, deepseek_query_rules,
      NULL},
     {"deepseek_v3", "model.", "lm_head", deepseek_rules, NULL, llama_ignored, deepseek_query_rules,
      NULL},
     {"falcon", "transformer.", "lm_head", falcon_rules, NULL, block_ignored, falcon_pair_rules,
-     NULL},
+     &class_head_older},
 };
 
 const ls_family_tensors *ls_family_tensors_find(const char *family) {
@@ -577,7 +584,9 @@ ls_class_head ls_class_head_of(const ls_model_config *config) {
   const ls_family_tensors *family = ls_family_tensors_find(config->family);
   ls_class_head head = family && family->classes ? *family->classes : class_head_score;
   if (config->pooling != LS_POOLING_EACH) return head;
-  head.rules = classifier_rules;
+  const bool newer = !family || !family->classes; /* transformers' classes that all share */
+  head.rules = newer ? score_each_rules : classifier_rules;
+  head.classes = newer ? "score" : "classifier";
   if (head.before && strcmp(head.before, "head") != 0) head.before = NULL; /* of texts alone */
   return head;
 }

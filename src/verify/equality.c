@@ -7,12 +7,14 @@
 
 #include "base/blocks.h"
 #include "base/random.h"
+#include "base/sets.h"
 #include "comm/engine.h"
 #include "ir/saved.h"
 #include "lower/compile.h"
 #include "lower/training.h"
 #include "run/rank_parameters.h"
 #include "run/rank_threads.h"
+#include "session/classes.h"
 #include "session/step.h"
 #include "session/vectors.h"
 #include "store/freeze.h"
@@ -83,8 +85,7 @@ static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t
   const job *work = context;
   const ls_experiment *of = work->experiment;
   const uint64_t vocabulary = (uint64_t)of->config->vocabulary;
-  const uint64_t classes = (uint64_t)ls_model_labels(of->config),
-                 labels = classes ? classes : vocabulary;
+  const uint64_t classes = (uint64_t)of->config->classes, labels = classes ? classes : vocabulary;
   for (int64_t i = 0; i < count; i++) {
     const int64_t at = first + i;
     const uint64_t place = (uint64_t)(step * of->sequences * of->sequence + at);
@@ -104,6 +105,9 @@ static ls_status take_tokens(void *context, int64_t step, int64_t first, int64_t
       batch->positions[i] = (int32_t)(at % of->sequence % each);
     }
     if (batch->top_ids) tell_of_chance(of, place, i, batch);
+    if (batch->sets)
+      ls_set_of_chance(of->seed, place, of->config->classes,
+                       batch->sets + i * ls_set_words(of->config->classes));
     if (batch->reference) batch->reference[i] = -1e-3 * (double)(bits >> 30 & 4095);
   }
   return LS_OK;

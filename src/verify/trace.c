@@ -360,7 +360,8 @@ static ls_status read_json(ls_arena *arena, const ls_json_object *root, ls_trace
   LS_TRY(ls_json_string_or(root, "kind", "", &kind, error));
   const bool adapters = strcmp(kind, "lora") == 0 || strcmp(kind, "qlora") == 0;
   const bool pairs = strcmp(kind, "dpo") == 0 || strcmp(kind, "orpo") == 0;
-  const bool each = strcmp(kind, "bert_token_classification") == 0;
+  const bool each = strcmp(kind, "bert_token_classification") == 0 ||
+                    strcmp(kind, "llama_token_classification") == 0;
   const bool pooled = each || strcmp(kind, "bert_classification") == 0;
   const bool classes = pooled || strcmp(kind, "llama_classification") == 0;
   const bool other = strcmp(kind, "adamw8bit") == 0 || strcmp(kind, "muon") == 0;

@@ -64,6 +64,9 @@ typedef struct ls_trace_given {
   int32_t *labels;    /* what is asked at a token, -1: nothing */
   int32_t *positions; /* NULL: from 0 in each row; what a row is padded with is another document */
   int32_t *types;     /* NULL: none */
+  /* [steps x rows x set_words], of several labels: each row's set; NULL: there are none. */
+  int32_t *sets;
+  int64_t set_words;
 } ls_trace_given;
 
 /* What a larger model teaches. */

@@ -1,8 +1,10 @@
+#include <string.h>
+
 #include "text/number.h"
 #include "verify/trace.h"
 
-/* The class of each row, or their set, goes to the last of its tokens, or to the first. What is
- * behind them no token sees. */
+/* The class of each row, or 0 where it has a set of them, goes to the last of its tokens, or to the
+ * first. What is behind them no token sees. */
 static ls_status place_labels(const ls_trace *trace, const int32_t *given, const int32_t *mask,
                               bool first, int32_t *labels, ls_error *error) {
   const int64_t rows = trace->steps * trace->rows;
@@ -10,11 +12,11 @@ static ls_status place_labels(const ls_trace *trace, const int32_t *given, const
     int64_t last = trace->sequence;
     for (int64_t t = 0; t < trace->sequence; t++) labels[r * trace->sequence + t] = -1;
     while (last > 0 && mask[r * trace->sequence + last - 1] == 0) last--;
-    if (last == 0 || given[r] < 0)
+    if (last == 0 || (given && given[r] < 0))
       return ls_fail(error, LS_INPUT,
                      "%s/batches.safetensors: row %lld: expected a token and a label at least",
                      trace->folder, (long long)r);
-    labels[r * trace->sequence + (first ? 0 : last - 1)] = given[r];
+    labels[r * trace->sequence + (first ? 0 : last - 1)] = given ? given[r] : 0;
   }
   return LS_OK;
 }
@@ -30,6 +32,7 @@ static ls_status place_tokens(ls_arena *arena, ls_trace *trace, const ls_safeten
     const bool begins = i % trace->sequence == 0 || mask[i] != mask[i - 1];
     given->positions[i] = begins ? 0 : given->positions[i - 1] + 1;
   }
+  if (!ls_safetensors_find(file, "token_type_ids")) return LS_OK; /* of a decoder */
   return ls_trace_read_numbers(arena, trace, file, "token_type_ids", count, &given->types, error);
 }
 
@@ -39,14 +42,28 @@ static void take_labels(int32_t *labels, int64_t tokens) {
     if (labels[t] < 0) labels[t] = -1;
 }
 
+/* Sets of classes, each of as many words as there are for a row. */
+static ls_status read_sets(ls_arena *arena, ls_trace *trace, const ls_safetensors *file,
+                           int64_t rows, ls_error *error) {
+  const ls_stored_tensor *stored = ls_safetensors_find(file, "labels");
+  const int64_t words = stored && stored->count > rows ? stored->count / rows : 1;
+  trace->given.set_words = words;
+  return ls_trace_read_numbers(arena, trace, file, "labels", rows * words, &trace->given.sets,
+                               error);
+}
+
 static ls_status read_batches(ls_arena *arena, ls_trace *trace, const ls_safetensors *file,
-                              bool pooled, bool each, ls_error *error) {
+                              bool pooled, bool each, bool several, ls_error *error) {
   const int64_t rows = trace->steps * trace->rows, tokens = rows * trace->sequence;
   ls_trace_given *rows_given = &trace->given;
-  int32_t *given, *mask;
+  int32_t *given = NULL, *mask;
   LS_TRY(ls_trace_read_numbers(arena, trace, file, "input_ids", tokens, &rows_given->ids, error));
   LS_TRY(ls_trace_read_numbers(arena, trace, file, "attention_mask", tokens, &mask, error));
-  LS_TRY(ls_trace_read_numbers(arena, trace, file, "labels", each ? tokens : rows, &given, error));
+  if (several)
+    LS_TRY(read_sets(arena, trace, file, rows, error));
+  else
+    LS_TRY(
+        ls_trace_read_numbers(arena, trace, file, "labels", each ? tokens : rows, &given, error));
   if (pooled) LS_TRY(place_tokens(arena, trace, file, mask, error));
   if (each) {
     take_labels(given, tokens);
@@ -85,9 +102,11 @@ ls_status ls_trace_read_classes(ls_arena *arena, const ls_json_object *root, boo
     LS_TRY(ls_json_number(&step, "correct_f64", &trace->correct[s], error));
   }
   LS_TRY(read_weights(arena, root, trace, error));
+  const char *loss = json_string_value(json_object_get(root->json, "loss"));
+  const bool several = loss && strncmp(loss, "binary", 6) == 0;
   ls_safetensors *file;
   LS_TRY(ls_safetensors_open(trace->folder, "batches", &file, error));
-  const ls_status status = read_batches(arena, trace, file, pooled, each, error);
+  const ls_status status = read_batches(arena, trace, file, pooled, each, several, error);
   ls_safetensors_close(&file);
   return status;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/sets.h"
 #include "run/rank_threads.h"
 #include "session/fit.h"
 #include "session/offload_room.h"
@@ -102,6 +103,10 @@ static ls_status take_given(void *context, int64_t step, int64_t first, int64_t 
     batch->positions[i] =
         given->positions ? given->positions[begin + i] : (int32_t)((first + i) % trace->sequence);
     if (given->types) batch->types[i] = given->types[begin + i];
+    if (batch->sets)
+      memcpy(batch->sets + i * given->set_words,
+             given->sets + (begin + i) / trace->sequence * given->set_words,
+             sizeof *given->sets * (size_t)given->set_words);
   }
   return LS_OK;
 }
@@ -563,10 +568,27 @@ static ls_status check_types(const ls_verification *about, ls_error *error) {
   return LS_OK;
 }
 
+static ls_status check_sets(const ls_verification *about, ls_error *error) {
+  const ls_trace *trace = about->trace;
+  const ls_model_config *config = &about->session->config;
+  const int64_t words = config->several ? ls_set_words(config->classes) : 0;
+  const int64_t given = trace->given.set_words;
+  bool fit = given == words;
+  for (int64_t r = 0; fit && words && r < trace->steps * trace->rows; r++)
+    for (int64_t c = config->classes; c < 32 * words; c++)
+      fit = fit && !ls_set_has(trace->given.sets + r * words, c);
+  if (fit) return LS_OK;
+  return ls_fail(
+      error, LS_INPUT,
+      "%s/batches.safetensors: found sets of classes in %lld words; expected %lld of the "
+      "model's %lld classes",
+      trace->folder, (long long)given, (long long)words, (long long)config->classes);
+}
+
 static ls_status check_tokens(const ls_verification *about, ls_error *error) {
   const int64_t vocabulary = about->session->config.vocabulary;
   const ls_trace *trace = about->trace;
-  const int64_t most = trace->correct       ? ls_model_labels(&about->session->config)
+  const int64_t most = trace->correct       ? about->session->config.classes
                        : trace->texts.pairs ? INT32_MAX
                                             : vocabulary;
   const int32_t *ids = trace->pairs.ids ? trace->pairs.ids : trace->given.ids;
@@ -586,6 +608,7 @@ static ls_status check_tokens(const ls_verification *about, ls_error *error) {
                      "%lld",
                      about->trace->folder, (int)token, (long long)i, (long long)vocabulary);
   }
+  LS_TRY(check_sets(about, error));
   return check_types(about, error);
 }
 

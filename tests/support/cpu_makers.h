@@ -8,6 +8,7 @@
 #ifndef LS_TESTS_CPU_MAKERS_H
 #define LS_TESTS_CPU_MAKERS_H
 
+#include "base/sets.h"
 #include "support/cpu_case.h"
 
 static inline void make_linear(op_case *c) {
@@ -453,17 +454,21 @@ static inline void make_cross_entropy(op_case *c) {
 }
 
 static inline void make_several(op_case *c) {
-  const int64_t rows = any_rows(), columns = 1 + random_below(20);
+  const int64_t rows = any_rows(), columns = 1 + random_below(random_below(4) ? 20 : 700);
   operand logits = matrix_of(rows, columns, 1, random_below(4)), labels = vector_of(INDEX, rows);
-  logits.start[1] = random_below(11);
-  labels.range = INT32_MAX;
+  logits.start[1] = random_below(70);
+  labels.range = 3;
+  operand sets = matrix_of(rows, ls_set_words(logits.start[1] + columns), 0, 0);
+  sets.kind = INDEX;
+  sets.range = INT32_MAX;
   c->kind = random_below(2) ? LS_OP_BCE_SUM : LS_OP_BCE_GRAD;
   c->attributes = (ls_attributes){.scale = 1.0 / 31};
-  c->in[0] = logits, c->in[1] = labels, c->in[2] = cell_of(0.37);
+  const bool back = c->in_place = c->kind == LS_OP_BCE_GRAD;
+  c->in[0] = logits, c->in[1] = labels, c->in[2] = sets, c->in[3] = cell_of(0.37);
+  c->in[3 + back] = vector_of(DOUBLES, columns);
   c->outputs = 1;
-  c->in_place = c->kind == LS_OP_BCE_GRAD;
-  c->inputs = c->in_place ? 3 : 2;
-  c->out[0] = c->in_place ? logits : vector_of(SUMS, rows);
+  c->inputs = 3 + back + (int)random_below(2);
+  c->out[0] = back ? logits : vector_of(SUMS, rows);
 }
 
 /* Of texts the sums of tokens, here of a part of the rows; and scores of those that ask with the

@@ -1,4 +1,4 @@
-"""Takes adapters with a head over classes through Lockstep and PEFT and back.
+"""Takes adapters with a head over classes, of texts or of words, through Lockstep and PEFT and back.
 
     venv/bin/pip install -r tools/reference/requirements.txt
     venv/bin/python tools/reference/check_peft.py build/lockstep [FAMILY ...]
@@ -40,20 +40,42 @@ FAMILIES = {
                     "attention_dropout": 0.0}, "q_lin,lin2"),
     "modernbert": (WIDE | {"classifier_pooling": "mean", "cls_token_id": 1, "sep_token_id": 2},
                    "Wo"),
+    "llama tokens": (WIDE, "q_proj,down_proj"),
+    "qwen2 tokens": (WIDE | {"num_key_value_heads": 2, "classifier_dropout": 0.0}, "k_proj,up_proj"),
+    "gpt2 tokens": ({"vocab_size": 256, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 40,
+                     "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "pad_token_id": 0},
+                    "c_fc"),
+    "falcon tokens": ({"vocab_size": 256, "hidden_size": 32, "num_hidden_layers": 2,
+                       "num_attention_heads": 4, "alibi": False, "pad_token_id": 0}, "dense"),
 }
+DECODERS = ("llama", "qwen2", "gpt2", "falcon")
 TEXTS = [("an %s text, number %d" % (word, n), label) for n in range(20)
          for label, word in enumerate(("early", "late", "odd"))]
 TOLERANCE = 1e-6  # the base is in fp32
 
 
-def loss_of(model):
+def classes_of(text, label):
+    """Of words: at the first byte of every other one, which is the blank before it."""
+    words = text.split()
+    return words, [None if w % 2 else (label + w) % 3 for w in range(len(words))]
+
+
+def loss_of(model, tokens):
     model = model.double().eval()
-    total = 0.0
+    total = count = 0
     for text, label in TEXTS:
         ids = torch.tensor([list(text.encode())])
         logits = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
-        total += torch.nn.functional.cross_entropy(logits, torch.tensor([label])).item()
-    return total / len(TEXTS)
+        labels = torch.tensor([label])
+        if tokens:
+            labels, at = torch.full((len(text),), -100), 0
+            for word, own in zip(*classes_of(text, label)):
+                labels[at - (at > 0)] = -100 if own is None else own
+                at += len(word) + 1
+        total += torch.nn.functional.cross_entropy(
+            logits.view(-1, 3), labels, reduction="sum").item()
+        count += (labels >= 0).sum().item()
+    return total / count
 
 
 class Room:
@@ -62,6 +84,10 @@ class Room:
         with open(folder / "texts.jsonl", "w") as file:
             for text, label in TEXTS:
                 file.write(json.dumps({"text": text, "label": label}) + "\n")
+        with open(folder / "words.jsonl", "w") as file:
+            for text, label in TEXTS:
+                words, classes = classes_of(text, label)
+                file.write(json.dumps({"text": words, "label": classes}) + "\n")
 
     def run(self, *words):
         done = subprocess.run([self.lockstep, *map(str, words)], cwd=self.folder,
@@ -70,40 +96,44 @@ class Room:
             raise RuntimeError(f"{' '.join(map(str, words))}: {done.stderr.strip()}")
         return done.stdout
 
-    def told(self, model):
-        return json.loads(self.run("evaluate", model, "data.text=texts.jsonl", "data.seq_len=40",
+    def told(self, model, text):
+        return json.loads(self.run("evaluate", model, f"data.text={text}", "data.seq_len=40",
                                    "data.tokenizer=bytes", "dtype=fp64", "--json"))["loss"]
 
 
-def check(room, family):
-    sizes, targets = FAMILIES[family]
+def check(room, name):
+    sizes, targets = FAMILIES[name]
+    family, _, tokens = name.partition(" ")
+    text = "words.jsonl" if tokens else "texts.jsonl"
     torch.manual_seed(7)
     config = transformers.AutoConfig.for_model(family, **sizes)
     config.num_labels = 3
-    base = room.folder / f"{family}-base"
-    decoder = family in ("llama", "qwen2")
-    kind = transformers.AutoModelForCausalLM if decoder else transformers.AutoModelForMaskedLM
+    base = room.folder / f"{name}-base"
+    kind = (transformers.AutoModelForCausalLM if family in DECODERS
+            else transformers.AutoModelForMaskedLM)
+    classifier = (transformers.AutoModelForTokenClassification if tokens
+                  else transformers.AutoModelForSequenceClassification)
     kind.from_config(config).save_pretrained(base)
-    room.run("train", f"model={base}", "task=classify", "data.text=texts.jsonl",
-             "data.seq_len=40", "data.validation=0", "data.tokenizer=bytes", "lora.rank=2",
+    room.run("train", f"model={base}", "task=classify", f"data.text={text}",
+             f"classes.pooling={tokens or 'auto'}", "data.seq_len=40", "data.validation=0",
+             "data.tokenizer=bytes", "lora.rank=2",
              f"lora.targets=[{targets}]", "train.steps=6", "train.batch=4", "train.lr=1e-2",
-             "train.warmup=0", "eval.every=0", "dtype=fp64", f"out={family}-run")
-    ours, merged = room.folder / f"{family}-adapters", room.folder / f"{family}-merged"
-    room.run("export", f"{family}-run", ours)
-    room.run("export", f"{family}-run", merged, "--merge")
-    told = room.told(ours)
+             "train.warmup=0", "eval.every=0", "dtype=fp64", f"out={name}-run")
+    ours, merged = room.folder / f"{name}-adapters", room.folder / f"{name}-merged"
+    room.run("export", f"{name}-run", ours)
+    room.run("export", f"{name}-run", merged, "--merge")
+    told = room.told(ours, text)
     config = transformers.AutoConfig.from_pretrained(ours)
-    head = transformers.AutoModelForSequenceClassification.from_pretrained(base, config=config)
+    head = classifier.from_pretrained(base, config=config)
     model = PeftModel.from_pretrained(head, str(ours))
-    again = room.folder / f"{family}-again"
-    losses = {"PEFT": loss_of(model)}
+    again = room.folder / f"{name}-again"
+    losses = {"PEFT": loss_of(model, tokens)}
     model.save_pretrained(again)
-    losses["Lockstep, of what PEFT saved"] = room.told(again)
-    whole = transformers.AutoModelForSequenceClassification.from_pretrained(merged)
-    losses["transformers, merged"] = loss_of(whole)
-    wrong = [f"{family}: {who} has a loss of {loss:.9f}; Lockstep {told:.9f}"
+    losses["Lockstep, of what PEFT saved"] = room.told(again, text)
+    losses["transformers, merged"] = loss_of(classifier.from_pretrained(merged), tokens)
+    wrong = [f"{name}: {who} has a loss of {loss:.9f}; Lockstep {told:.9f}"
              for who, loss in losses.items() if not abs(loss - told) < TOLERANCE]
-    print(f"{family}: {'holds' if not wrong else 'differs'}, loss {told:.6f}", flush=True)
+    print(f"{name}: {'holds' if not wrong else 'differs'}, loss {told:.6f}", flush=True)
     return wrong
 
 
@@ -113,11 +143,11 @@ def main():
     wrong = []
     with tempfile.TemporaryDirectory() as folder:
         room = Room(lockstep, pathlib.Path(folder))
-        for family in sys.argv[2:] or FAMILIES:
+        for name in sys.argv[2:] or FAMILIES:
             try:
-                wrong += check(room, family)
+                wrong += check(room, name)
             except Exception as error:  # each family by itself
-                wrong.append(f"{family}: {error}")
+                wrong.append(f"{name}: {error}")
     print("\n".join(wrong), file=sys.stderr)
     return 1 if wrong else 0
 

@@ -2,12 +2,13 @@
 
     venv/bin/python tools/reference/make_token_trace.py --text genesis.txt --out tests/data/traces
 
-BertFor...Classification of transformers, trained by torch.optim.AdamW on rows padded on the right:
-a token a byte. bert-tokens has a class at two of three tokens, as labels what make_traces.py has no
+BertFor...Classification and LlamaForTokenClassification of transformers, trained by
+torch.optim.AdamW on rows padded on the right: a token a byte. bert-tokens has a class at two of three tokens, as labels what make_traces.py has no
 text for: a token's number modulo the classes, -100 being none; bert-weighted the same by the
 weighted mean of torch.nn.CrossEntropyLoss(weight=...), which transformers' Trainer is given by a
 compute_loss of one's own; bert-several any of the classes for each row, by the loss of
-problem_type="multi_label_classification". Settings, files and trace.json are as in make_traces.py,
+problem_type="multi_label_classification"; bert-sets any of 40, by BCEWithLogitsLoss(pos_weight=...);
+llama-tokens is as bert-tokens, of a decoder. Settings, files and trace.json are as in make_traces.py,
 whose float64 this is; logits.row0 are those of the first labelled token.
 """
 
@@ -27,29 +28,42 @@ CONFIG = dict(
     vocab_size=67, hidden_size=16, intermediate_size=22, num_hidden_layers=2,
     num_attention_heads=4, max_position_embeddings=16, type_vocab_size=2, initializer_range=0.15,
     hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, pad_token_id=0, num_labels=CLASSES)
+LLAMA = dict(
+    vocab_size=67, hidden_size=16, intermediate_size=22, num_hidden_layers=2,
+    num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=16,
+    initializer_range=0.15, classifier_dropout=0.0, pad_token_id=0, num_labels=CLASSES)
 TRACES = {
     "bert-tokens": dict(model=transformers.BertForTokenClassification),
     "bert-weighted": dict(model=transformers.BertForTokenClassification, weights=[0.25, 1.5, 4.0]),
-    "bert-several": dict(model=transformers.BertForSequenceClassification, several=True),
+    "bert-several": dict(model=transformers.BertForSequenceClassification, several=CLASSES),
+    "bert-sets": dict(
+        model=transformers.BertForSequenceClassification, several=40,
+        weights=[0.25 + c % 5 for c in range(40)]),
+    "llama-tokens": dict(model=transformers.LlamaForTokenClassification),
 }
 
 
 def make_batches(text, several):
-    """Rows of differing length; the first is whole. Of several labels one column for each class."""
+    """Rows of differing length; the first is whole. Of several labels a column for each class."""
     ids = torch.tensor([1 + b % 66 for b in text[:STEPS * ROWS * WIDTH]]).view(STEPS, ROWS, WIDTH)
     place = torch.arange(WIDTH)
     length = WIDTH - torch.arange(ROWS) * 2
     mask = (place < length[:, None]).expand(STEPS, ROWS, WIDTH).int()
     labels = torch.where((place % 3 == 2) | (mask == 0), -100, ids % CLASSES)
     if several:
-        labels = (ids[:, :, :CLASSES] % 2).double()
+        each = torch.arange(several)
+        labels = (ids[:, :, each % WIDTH] // (1 + each // WIDTH) % 2).double()
     return (ids * mask), mask, labels
 
 
 def loss_and_right(model, made, labels, weights):
     """The loss, and how many labels, or rows of them, the logits tell."""
     if labels.is_floating_point():
-        return made.loss, ((made.logits > 0) == (labels > 0)).all(-1).sum().item()
+        right = ((made.logits > 0) == (labels > 0)).all(-1).sum().item()
+        if not weights:
+            return made.loss, right
+        weights = torch.tensor(weights, dtype=made.logits.dtype)
+        return torch.nn.BCEWithLogitsLoss(pos_weight=weights)(made.logits, labels), right
     right = ((made.logits.argmax(-1) == labels) & (labels >= 0)).sum().item()
     if not weights:
         return made.loss, right
@@ -72,7 +86,7 @@ def train(model, batches, weights):
         loss, right = loss_and_right(model, made, labels, weights)
         loss.backward()
         if logits0 is None:
-            logits0 = made.logits.detach().reshape(-1, CLASSES)[0].clone()
+            logits0 = made.logits.detach().reshape(-1, made.logits.shape[-1])[0].clone()
             gradients = {n: p.grad.clone() for n, p in model.named_parameters()}
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
@@ -80,31 +94,49 @@ def train(model, batches, weights):
     return steps, logits0, gradients
 
 
-def words_of(weights, several):
+def words_of(family, weights, several):
     """What trace.json says of its labels and its loss."""
     if several:
+        words = ", words]: bit c % 32 of word c // 32" if several > 31 else "]: bit c"
         return (
             "bert_classification",
-            "labels [steps, micro_batches, B]: bit c is set where a row has class c; rows padded on "
+            f"labels [steps, micro_batches, B{words} is set where a row has class c; rows padded on "
             "the right with id 0, whose attention_mask is 0",
-            f"binary cross-entropy of the {CLASSES} logits, a mean over the rows of the step and the "
-            "classes")
+            f"binary cross-entropy of the {several} logits, a mean over the rows of the step and the "
+            "classes" + (", each times its class's weight where a row has it" if weights else ""))
     layout = ("labels [steps, micro_batches, B, T]; rows padded on the right with id 0, whose "
               "attention_mask is 0; label -100: none")
     mean = "divided by the sum of these weights" if weights else "divided by their number"
     return (
-        "bert_token_classification", layout,
+        f"{family}_token_classification", layout,
         f"cross-entropy of the {CLASSES} logits, summed over all labelled tokens of the step"
         + (", each times its class's weight," if weights else "") + " and " + mean)
 
 
-def make_trace(name, text, folder, model, weights=None, several=False):
+def packed(labels):
+    """Bits of int32 words; of a single one no dimension of them."""
+    words = -(-labels.shape[-1] // 32)
+    labels = torch.nn.functional.pad(labels.long(), (0, 32 * words - labels.shape[-1]))
+    labels = (labels.unflatten(-1, (words, 32)) << torch.arange(32)).sum(-1)
+    return labels.to(torch.int32) if words > 1 else labels.squeeze(-1).int()
+
+
+def config_of(family, several):
+    if family == "llama":
+        return transformers.LlamaConfig(**LLAMA)
+    if not several:
+        return transformers.BertConfig(**CONFIG)
+    return transformers.BertConfig(
+        **dict(CONFIG, problem_type="multi_label_classification", num_labels=several))
+
+
+def make_trace(name, text, folder, model, weights=None, several=0):
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(SEED)
     batches = make_batches(text, several)
-    config = dict(CONFIG, problem_type="multi_label_classification") if several else CONFIG
+    family = model.config_class.model_type
     model = model._from_config(
-        transformers.BertConfig(**config), attn_implementation="eager", dtype=torch.float32)
+        config_of(family, several), attn_implementation="eager", dtype=torch.float32)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim == 1:
@@ -125,12 +157,13 @@ def make_trace(name, text, folder, model, weights=None, several=False):
     save_file(first, folder / "step0.safetensors")
     ids, mask, labels = batches
     if several:
-        labels = (labels.int() * 2 ** torch.arange(CLASSES)).sum(-1)
+        labels = packed(labels)
     ids, mask, labels = (each.int().unsqueeze(1).contiguous() for each in (ids, mask, labels))
-    save_file(dict(input_ids=ids, attention_mask=mask, labels=labels,
-                   token_type_ids=torch.zeros_like(ids)), folder / "batches.safetensors")
+    types = {} if family == "llama" else dict(token_type_ids=torch.zeros_like(ids))
+    save_file(dict(input_ids=ids, attention_mask=mask, labels=labels, **types),
+              folder / "batches.safetensors")
     final = dict(wide_model.named_parameters())
-    kind, layout, loss = words_of(weights, several)
+    kind, layout, loss = words_of(family, weights, several)
     told = {
         "kind": kind,
         "source": f"PyTorch {torch.__version__.split('+')[0]}, transformers "
@@ -138,8 +171,8 @@ def make_trace(name, text, folder, model, weights=None, several=False):
         "hyper": dict(steps=STEPS, micro_batches=1, B=ROWS, T=WIDTH, lr=RATE, schedule="constant",
                       betas=BETAS, eps=EPSILON, weight_decay=WEIGHT_DECAY, grad_clip=CLIP,
                       **(dict(class_weights=weights) if weights else {})),
-        "batch_layout": "batches.safetensors, int32: input_ids, attention_mask, token_type_ids, "
-        + layout,
+        "batch_layout": "batches.safetensors, int32: input_ids, attention_mask, "
+        + ("" if family == "llama" else "token_type_ids, ") + layout,
         "loss": loss,
         "weight_decay_on": "parameters with 2 or more dimensions (embeddings included), none on "
         "1-D parameters",

@@ -1,5 +1,6 @@
 /* Cross-entropy over a vocabulary that may be cut: only this rank's valid columns are looked at.
  * And the soft cap of logits. */
+#include "base/sets.h"
 #include "device/cpu/vector_kernels.h"
 
 /* The larger of two, or the one that is not a number: it must reach the loss. */
@@ -145,8 +146,18 @@ static ls_status kernel_xent_grad(const ls_kernel_args *args, ls_error *error) {
   return share_rows(args, xent_grad_turns);
 }
 
-LS_INLINE bool has_class(int32_t label, int64_t column) {
-  return (uint32_t)label >> column & 1;
+/* Of a row of logits the signs and weights of a piece: 1 for a class that it has not; for one that
+ * it has -1, and how often that counts. */
+static void piece_of_set(const ls_kernel_args *args, int weights, int64_t row, int64_t at,
+                         int64_t count, float *sign, float *weight) {
+  const ls_view *sets = &args->in[2];
+  const int32_t *set = (const int32_t *)sets->data + row * sets->dims[1];
+  const double *often = args->inputs > weights ? args->in[weights].data : NULL;
+  for (int64_t i = 0; i < count; i++) {
+    const bool has = ls_set_has(set, args->in[0].start[1] + at + i);
+    sign[i] = has ? -1 : 1;
+    weight[i] = has && often ? (float)often[at + i] : 1;
+  }
 }
 
 static void bce_sum_turns(const void *work, int part, int64_t begin, int64_t end) {
@@ -154,16 +165,15 @@ static void bce_sum_turns(const void *work, int part, int64_t begin, int64_t end
   const ls_kernel_args *args = work;
   const ls_view *logits = &args->in[0];
   const int32_t *labels = args->in[1].data;
-  float *out = args->out[0].data, buffer[LS_PIECE];
+  float *out = args->out[0].data, buffer[LS_PIECE], sign[LS_PIECE], weight[LS_PIECE];
   for (int64_t row = begin; row < end; row++) {
     double sum = 0;
     for (int64_t at = 0; at < logits->valid[1] && labels[row] >= 0; at += LS_PIECE) {
       const int64_t count = least(LS_PIECE, logits->valid[1] - at);
       const float *x = piece_load(logits, row, at, count, buffer);
-      for (int64_t i = 0; i < count; i++) {
-        const bool has = has_class(labels[row], logits->start[1] + at + i);
-        sum += (double)(larger(0, x[i]) + log1pf(exp_of(-fabsf(x[i]))) - (has ? x[i] : 0));
-      }
+      piece_of_set(args, 3, row, at, count, sign, weight);
+      for (int64_t i = 0; i < count; i++)
+        sum += (double)(weight[i] * (larger(0, sign[i] * x[i]) + log1pf(exp_of(-fabsf(x[i])))));
     }
     out[row] = (float)(args->attributes->scale * sum) + (args->accumulate[0] ? out[row] : 0);
   }
@@ -174,14 +184,15 @@ static ls_status kernel_bce_sum(const ls_kernel_args *args, ls_error *error) {
   return share_rows(args, bce_sum_turns);
 }
 
+/* The slope of softplus is its logit's share, and that of softplus(-x) the same of -x, turned. */
 static void bce_grad_turns(const void *work, int part, int64_t begin, int64_t end) {
   (void)part;
   const ls_kernel_args *args = work;
   const ls_view *logits = &args->in[0], *out = &args->out[0];
   const int32_t *labels = args->in[1].data;
-  const float scale = (float)(*(const double *)args->in[2].data * args->attributes->scale);
+  const float scale = (float)(*(const double *)args->in[3].data * args->attributes->scale);
   const bool add = args->accumulate[0];
-  float in_buffer[LS_PIECE], out_buffer[LS_PIECE];
+  float in_buffer[LS_PIECE], out_buffer[LS_PIECE], sign[LS_PIECE], weight[LS_PIECE];
   for (int64_t row = begin; row < end; row++) {
     if (labels[row] < 0) {
       if (!add) memset(view_at(out, row, 0), 0, (size_t)out->dims[1] * ls_dtype_bytes(out->dtype));
@@ -191,10 +202,10 @@ static void bce_grad_turns(const void *work, int part, int64_t begin, int64_t en
       const int64_t count = least(LS_PIECE, logits->valid[1] - at);
       const float *x = piece_load(logits, row, at, count, in_buffer);
       float *to = piece_target(out, row, at, count, add, out_buffer);
-      for (int64_t i = 0; i < count; i++) {
-        const bool has = has_class(labels[row], logits->start[1] + at + i);
-        to[i] = scale * (1 / (1 + exp_of(-x[i])) - (float)has);
-      }
+      piece_of_set(args, 4, row, at, count, sign, weight);
+#pragma omp simd
+      for (int64_t i = 0; i < count; i++)
+        to[i] = scale * sign[i] * weight[i] / (1 + exp_of(-sign[i] * x[i]));
       piece_store(out, row, at, count, add, out_buffer);
     }
     row_clear_tail(out, row, add);

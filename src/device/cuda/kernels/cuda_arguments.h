@@ -103,7 +103,12 @@ typedef struct ls_cuda_cross_entropy {
   const double *scale;
   const float *each; /* of each token, in its place; NULL: all tokens' */
   int64_t rows, columns, start;
-  float class_share; /* several labels: of a class in a token's mean */
+  /* Several labels: of each token a row of so many words, what classes weigh that are in it (NULL:
+   * 1), and the share of a class in a token's mean. */
+  const int32_t *sets;
+  const double *weights;
+  int64_t words;
+  float class_share;
   int32_t add_shares, add_targets, wide;
 } ls_cuda_cross_entropy;
 

@@ -193,7 +193,11 @@ ls_status ls_cuda_choose_several(ls_op_kind kind, const ls_kernel_args *args,
   const ls_view *logits = &args->in[0], *out = &args->out[0];
   const char *suffix;
   LS_TRY(ls_cuda_suffix(logits->dtype, &suffix, error));
+  const int weights = back ? 4 : 3;
   LS_TRY(ls_cuda_expect(&args->in[1], LS_I32, "the labels", error));
+  LS_TRY(ls_cuda_expect(&args->in[2], LS_I32, "the sets", error));
+  if (args->inputs > weights)
+    LS_TRY(ls_cuda_expect(&args->in[weights], LS_F64, "what classes weigh", error));
   LS_TRY(ls_cuda_expect(out, back ? logits->dtype : LS_F32, "what classes come to", error));
   ls_cuda_cross_entropy with = {.logits = ls_cuda_place_of(logits, false),
                                 .out = ls_cuda_place_of(out, args->accumulate[0]),
@@ -201,9 +205,12 @@ ls_status ls_cuda_choose_several(ls_op_kind kind, const ls_kernel_args *args,
                                 .rows = out->valid[0],
                                 .columns = logits->valid[1],
                                 .start = logits->start[1],
+                                .sets = args->in[2].data,
+                                .weights = args->inputs > weights ? args->in[weights].data : NULL,
+                                .words = args->in[2].dims[1],
                                 .class_share = (float)args->attributes->scale};
   if (back) {
-    with.scale = args->in[2].data;
+    with.scale = args->in[3].data;
     with.columns = ls_cuda_smaller(logits->valid[1], out->dims[1]);
   }
   if (with.rows == 0) return LS_OK;

@@ -100,7 +100,7 @@ LS_KERNEL(ls_token_slopes, ls_cuda_tokens, 256) {
   }
 }
 
-// Several labels, each a bit of the token's; a warp has a token.
+// Several labels, each a bit of the token's set; a warp has a token.
 __device__ inline int64_t ls_token_first() {
   return static_cast<int64_t>(blockIdx.x) * (blockDim.x / LS_CUDA_WARP) +
          threadIdx.x / LS_CUDA_WARP;
@@ -108,8 +108,14 @@ __device__ inline int64_t ls_token_first() {
 __device__ inline int64_t ls_token_step() {
   return static_cast<int64_t>(gridDim.x) * (blockDim.x / LS_CUDA_WARP);
 }
-__device__ inline float ls_has_class(const ls_cuda_cross_entropy &args, int32_t label, int64_t v) {
-  return static_cast<float>(static_cast<uint32_t>(label) >> (args.start + v) & 1);
+// Whether a class is in the token's set, and how often it counts then.
+__device__ inline bool ls_has_class(const ls_cuda_cross_entropy &args, const int32_t *set,
+                                    int64_t v) {
+  const int64_t of = args.start + v;
+  return static_cast<uint32_t>(set[of >> 5]) >> (of & 31) & 1;
+}
+__device__ inline float ls_class_weight(const ls_cuda_cross_entropy &args, int64_t v) {
+  return args.weights ? static_cast<float>(args.weights[v]) : 1;
 }
 
 template <class T>
@@ -117,11 +123,13 @@ __device__ inline void ls_bce_sum_rows(const ls_cuda_cross_entropy &args) {
   const int lane = threadIdx.x % LS_CUDA_WARP;
   for (int64_t n = ls_token_first(); n < args.rows; n += ls_token_step()) {
     const T *row = ls_row_of<T>(args.logits, n);
-    const int32_t label = args.labels[n];
+    const int32_t *set = args.sets + n * args.words;
     float sum = 0;
-    for (int64_t v = lane; v < args.columns && label >= 0; v += LS_CUDA_WARP) {
-      const float x = ls_widen(row[v]), above = x > 0 || x != x ? x : 0;
-      sum += above + log1pf(expf(-fabsf(x))) - ls_has_class(args, label, v) * x;
+    for (int64_t v = lane; v < args.columns && args.labels[n] >= 0; v += LS_CUDA_WARP) {
+      const bool has = ls_has_class(args, set, v);
+      const float x = has ? -ls_widen(row[v]) : ls_widen(row[v]);
+      const float own = (x > 0 || x != x ? x : 0) + log1pf(expf(-fabsf(x)));
+      sum += has ? ls_class_weight(args, v) * own : own;
     }
     sum = args.class_share * ls_warp_sum(sum);
     if (lane == 0) ls_put_any(args.out, n, sum);
@@ -134,11 +142,14 @@ __device__ inline void ls_bce_grad_rows(const ls_cuda_cross_entropy &args) {
   for (int64_t n = ls_token_first(); n < args.rows; n += ls_token_step()) {
     const T *row = ls_row_of<T>(args.logits, n);
     T *to = ls_row_of<T>(args.out, n);
-    const int32_t label = args.labels[n];
+    const int32_t *set = args.sets + n * args.words;
     for (int64_t v = threadIdx.x % LS_CUDA_WARP; v < args.out.stride; v += LS_CUDA_WARP) {
       float slope = 0;
-      if (label >= 0 && v < args.columns)
-        slope = scale * (1 / (1 + expf(-ls_widen(row[v]))) - ls_has_class(args, label, v));
+      if (args.labels[n] >= 0 && v < args.columns) {
+        const float x = ls_widen(row[v]);
+        slope = ls_has_class(args, set, v) ? -scale * ls_class_weight(args, v) / (1 + expf(x))
+                                           : scale / (1 + expf(-x));
+      }
       ls_round(&to[v], args.out.add ? slope + ls_widen(to[v]) : slope);
     }
   }
