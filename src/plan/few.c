@@ -6,7 +6,7 @@
 
 /* For each stage so many microbatches fill and drain the pipeline and leave some periods between:
  * those that go on with few of them before their first is back, and the others. */
-enum { ROUNDS = 5, SPLIT_ROUNDS = 7, ALONE = 8 };
+enum { ROUNDS = 6, SPLIT_ROUNDS = 7, ALONE = 8 };
 
 static bool is_interleaved(const ls_layout *layout) {
   return layout->pp > 1 && layout->chunks != 1 && strcmp(layout->schedule, "interleaved") == 0;

@@ -193,15 +193,43 @@ static void measure_all(const ls_plan_problem *problem, const ls_compiled *compi
   row->moved = row->bytes != of_step.bytes || row->host_bytes != of_step.host_bytes;
 }
 
+static ls_status check_program(const ls_plan_problem *problem, const ls_compiled *compiled,
+                               int program, ls_error *error) {
+  return ls_check_on(problem->facts->queues, ls_compiled_graph(compiled, program),
+                     &compiled->layout, compiled->stages[program], NULL, error);
+}
+
+/* Whether a program is one of few microbatches, which are proved, and periods of them; then it is
+ * proved as it stands. */
+static ls_status prove_by_few(ls_arena *arena, const ls_plan_problem *problem,
+                              const ls_plan_row *row, const ls_compiled *all, int program,
+                              bool *done, ls_error *error) {
+  ls_plan_few few;
+  ls_compiled compiled;
+  const ls_training training = training_of(problem);
+  const ls_program *const *stages = all->stages[program];
+  *done = false;
+  if (stages[0]->kind != LS_PROGRAM_STEP || row->few == row->layout.microbatches ||
+      !ls_plan_few_of(&training, &row->layout, row->few, &few))
+    return LS_OK;
+  LS_TRY(ls_compile_step(arena, &few.training, &few.layout, problem->facts, &compiled, error));
+  *done = ls_check_repeats(compiled.stages[program], stages, all->layout.pp, few.repeat.period);
+  if (!*done) return LS_OK;
+  LS_TRY(check_program(problem, &compiled, program, error));
+  return ls_check_still(ls_compiled_graph(all, program), &all->layout, stages, error);
+}
+
 static ls_status prove(ls_arena *arena, const ls_plan_problem *problem, ls_plan_row *row,
                        ls_error *error) {
   ls_compiled compiled;
   const ls_training training = training_of(problem);
   LS_TRY(ls_compile(arena, &training, &row->layout, problem->facts, &compiled, error));
   measure_all(problem, &compiled, row);
-  for (int p = 0; p < compiled.count; p++)
-    LS_TRY(ls_check_on(problem->facts->queues, ls_compiled_graph(&compiled, p), &compiled.layout,
-                       compiled.stages[p], NULL, error));
+  for (int p = 0; p < compiled.count; p++) {
+    bool done;
+    LS_TRY(prove_by_few(arena, problem, row, &compiled, p, &done, error));
+    if (!done) LS_TRY(check_program(problem, &compiled, p, error));
+  }
   for (int p = 1; p < compiled.count; p++)
     LS_TRY(ls_check_shared(compiled.stages[LS_COMPILED_STEP], compiled.stages[p],
                            compiled.layout.pp, error));
