@@ -27,7 +27,6 @@ struct ls_occupancy {
   int64_t alignment, bytes;
   int64_t leaves; /* a power of two; the node of time t is leaves + t, the one above it half that */
   node *nodes;
-  uint64_t *whole; /* by node, a bit: something is taken during all of it, which is seldom so */
 };
 
 enum { MOST_NODES = 128 }; /* two on each of at most 32 floors, and the two ways up */
@@ -43,7 +42,6 @@ ls_occupancy *ls_occupancy_create(ls_arena *arena, int times, int64_t alignment)
   *made = (ls_occupancy){.arena = arena, .alignment = alignment, .leaves = 1};
   while (made->leaves < times) made->leaves *= 2;
   made->nodes = LS_NEW_ARRAY(arena, node, 2 * made->leaves);
-  made->whole = LS_NEW_ARRAY(arena, uint64_t, 2 * made->leaves / 64 + 1);
   return made;
 }
 
@@ -93,18 +91,13 @@ static int cover(const ls_occupancy *taken, const ls_life_box *box, int64_t node
   return count;
 }
 
-static bool is_whole(const ls_occupancy *taken, int64_t at) {
-  return taken->whole[at / 64] >> at % 64 & 1;
-}
-
-/* Its first and its last moment, and the nodes above them, during all of which something is taken.
- */
+/* Its first and its last moment, and the nodes above them. */
 static int ways_up(const ls_occupancy *taken, const ls_life_box *box, int64_t nodes[MOST_NODES]) {
   int64_t first = taken->leaves + box->first, last = taken->leaves + box->last;
   int count = 0;
   for (; first > 0; first /= 2, last /= 2) {
-    if (is_whole(taken, first)) nodes[count++] = first;
-    if (last != first && is_whole(taken, last)) nodes[count++] = last;
+    nodes[count++] = first;
+    if (last != first) nodes[count++] = last;
   }
   return count;
 }
@@ -121,7 +114,6 @@ static void take(ls_occupancy *taken, const ls_life_box *box, int64_t end) {
   take_at(taken, box->last, box->offset, end);
   const int covering = cover(taken, box, nodes);
   for (int i = 0; i < covering; i++) {
-    taken->whole[nodes[i] / 64] |= UINT64_C(1) << nodes[i] % 64;
     (void)add_run(taken->arena, &taken->nodes[nodes[i]].all, box->offset, end);
     (void)add_run(taken->arena, &taken->nodes[nodes[i]].any, box->offset, end);
   }
@@ -141,7 +133,10 @@ static int find_sets(const ls_occupancy *taken, const ls_life_box *box, rest set
     if (each->any.count) sets[count++] = rest_of(&each->any);
   }
   const int above = ways_up(taken, box, nodes);
-  for (int i = 0; i < above; i++) sets[count++] = rest_of(&taken->nodes[nodes[i]].all);
+  for (int i = 0; i < above; i++) {
+    const node *each = &taken->nodes[nodes[i]];
+    if (each->all.count) sets[count++] = rest_of(&each->all);
+  }
   return count;
 }
 
@@ -160,11 +155,14 @@ void ls_occupancy_place(ls_occupancy *taken, ls_life_box *box) {
   const int count = find_sets(taken, box, sets);
   const int64_t bytes = ls_storage_aligned(box->bytes, taken->alignment);
   box->offset = 0;
-  for (int i = 0, still = 0; still < count; i = i + 1 < count ? i + 1 : 0, still++) {
-    if (sets[i].until >= box->offset + bytes) continue;
-    const int64_t offset = pass_set(&sets[i], box->offset, bytes);
-    if (offset != box->offset) still = 0;
-    box->offset = offset;
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int i = 0; i < count; i++) {
+      if (sets[i].until >= box->offset + bytes) continue;
+      const int64_t offset = pass_set(&sets[i], box->offset, bytes);
+      moved |= offset != box->offset;
+      box->offset = offset;
+    }
   }
   if (!bytes) return;
   take(taken, box, box->offset + bytes);
