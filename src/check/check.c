@@ -121,7 +121,7 @@ static ls_status check_ends(ls_proof *proof, ls_error *error) {
   return LS_OK;
 }
 
-static ls_status prove(ls_proof *proof, ls_error *error) {
+static ls_status prove_still(ls_proof *proof, ls_error *error) {
   for (int s = 0; s < proof->count; s++) {
     ls_stage *stage = &proof->stages[s];
     LS_TRY(ls_proof_structure(stage, error));
@@ -130,8 +130,15 @@ static ls_status prove(ls_proof *proof, ls_error *error) {
     LS_TRY(ls_proof_ahead(stage, error));
     LS_TRY(ls_proof_lives(stage, error));
     LS_TRY(ls_proof_waits(stage, error));
-    ls_proof_begin(stage);
-    proof->report.actions += stage->program->actions.count;
+  }
+  return LS_OK;
+}
+
+static ls_status prove(ls_proof *proof, ls_error *error) {
+  LS_TRY(prove_still(proof, error));
+  for (int s = 0; s < proof->count; s++) {
+    ls_proof_begin(&proof->stages[s]);
+    proof->report.actions += proof->stages[s].program->actions.count;
   }
   LS_TRY(run_all(proof, error));
   return check_ends(proof, error);
@@ -142,36 +149,49 @@ ls_status ls_check(const ls_graph *graph, const ls_layout *layout, const ls_prog
   return ls_check_on(&ls_queues_in_process, graph, layout, stages, report, error);
 }
 
-ls_status ls_check_on(const ls_queues *queues, const ls_graph *graph, const ls_layout *layout,
-                      const ls_program *const *stages, ls_check_report *report, ls_error *error) {
-  const int count = layout->pp;
-  const int ranks = ls_layout_ranks(layout);
+static ls_status open_proof(ls_proof *proof, const ls_program *const *stages, ls_error *error) {
+  const int count = proof->layout->pp, ranks = ls_layout_ranks(proof->layout);
   if (ls_mesh_stages(&stages[0]->mesh) != count || ls_mesh_ranks(&stages[0]->mesh) != ranks)
     return ls_fail(error, LS_REFUTED,
                    "stage 0: is for %d stages of %d ranks together: expected %d of %d",
                    ls_mesh_stages(&stages[0]->mesh), ls_mesh_ranks(&stages[0]->mesh), count, ranks);
-  ls_arena *arena = ls_arena_create();
-  ls_proof proof = {.arena = arena,
-                    .count = count,
-                    .mesh = stages[0]->mesh,
+  proof->count = count;
+  proof->mesh = stages[0]->mesh;
+  proof->active = ls_mesh_active(&proof->mesh, ls_mesh_all(&proof->mesh));
+  proof->stages = LS_NEW_ARRAY(proof->arena, ls_stage, count);
+  for (int s = 0; s < count; s++)
+    proof->stages[s] =
+        (ls_stage){.proof = proof,
+                   .program = stages[s],
+                   .number = s,
+                   .queues = LS_NEW_ARRAY(proof->arena, ls_message_queue, 2 * count)};
+  proof->channels = LS_NEW_ARRAY(proof->arena, ls_proof_channel, count * count);
+  proof->labels = LS_NEW_ARRAY(proof->arena, ls_op_labels, LS_OP_COUNT);
+  for (int k = 0; k < LS_OP_COUNT; k++) proof->labels[k] = ls_op_labels_read((ls_op_kind)k);
+  proof->backward = ls_backward_list(proof->arena);
+  ls_expressions_begin(&proof->expressions, proof->arena);
+  ls_expected_begin(proof);
+  return LS_OK;
+}
+
+ls_status ls_check_still(const ls_graph *graph, const ls_layout *layout,
+                         const ls_program *const *stages, ls_error *error) {
+  ls_proof proof = {.arena = ls_arena_create(),
                     .graph = graph,
                     .layout = layout,
-                    .queues = queues};
-  proof.active = ls_mesh_active(&proof.mesh, ls_mesh_all(&proof.mesh));
-  proof.stages = LS_NEW_ARRAY(arena, ls_stage, count);
-  proof.channels = LS_NEW_ARRAY(arena, ls_proof_channel, count * count);
-  proof.labels = LS_NEW_ARRAY(arena, ls_op_labels, LS_OP_COUNT);
-  for (int k = 0; k < LS_OP_COUNT; k++) proof.labels[k] = ls_op_labels_read((ls_op_kind)k);
-  for (int s = 0; s < count; s++)
-    proof.stages[s] = (ls_stage){.proof = &proof,
-                                 .program = stages[s],
-                                 .number = s,
-                                 .queues = LS_NEW_ARRAY(arena, ls_message_queue, 2 * count)};
-  proof.backward = ls_backward_list(arena);
-  ls_expressions_begin(&proof.expressions, arena);
-  ls_expected_begin(&proof);
-  const ls_status status = prove(&proof, error);
+                    .queues = &ls_queues_in_process};
+  ls_status status = open_proof(&proof, stages, error);
+  if (status == LS_OK) status = prove_still(&proof, error);
+  ls_arena_destroy(&proof.arena);
+  return status;
+}
+
+ls_status ls_check_on(const ls_queues *queues, const ls_graph *graph, const ls_layout *layout,
+                      const ls_program *const *stages, ls_check_report *report, ls_error *error) {
+  ls_proof proof = {.arena = ls_arena_create(), .graph = graph, .layout = layout, .queues = queues};
+  ls_status status = open_proof(&proof, stages, error);
+  if (status == LS_OK) status = prove(&proof, error);
   if (report) *report = proof.report;
-  ls_arena_destroy(&arena);
+  ls_arena_destroy(&proof.arena);
   return status;
 }

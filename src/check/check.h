@@ -51,6 +51,17 @@ LS_CHECKED ls_status ls_check_on(const ls_queues *queues, const ls_graph *graph,
                                  const ls_layout *layout, const ls_program *const *stages,
                                  ls_check_report *report, ls_error *error);
 
+/* What holds of programs as they stand, before any of them is interpreted: that they refer to what
+ * is there, that what lives at once lies apart, and waits for what it must. */
+LS_CHECKED ls_status ls_check_still(const ls_graph *graph, const ls_layout *layout,
+                                    const ls_program *const *stages, ls_error *error);
+
+/* Whether the programs of all stages for many microbatches do what those for few do, period for
+ * period of so many microbatches more: with few proved and many proved as they stand, many are
+ * proved but for circles of waiting, which a simulation of them finds. false: it is not known. */
+bool ls_check_repeats(const ls_program *const *few, const ls_program *const *many, int count,
+                      int period);
+
 /* What was looked at of saving and loading. */
 typedef struct ls_saving_report {
   int64_t tensors; /* of a checkpoint */

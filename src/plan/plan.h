@@ -44,6 +44,7 @@ typedef struct ls_plan_problem {
   ls_plan_objective objective;
   int compiled_first; /* candidates that are compiled whole before neighbours; 0: as usual */
   bool all;           /* compile every candidate */
+  bool whole;         /* and every microbatch, where few tell of all (plan/few.h) */
   bool only_fitting;  /* where none fits, the smallest is not asked for */
 } ls_plan_problem;
 
@@ -86,6 +87,7 @@ typedef struct ls_plan_row {
   double estimated_s; /* before it was compiled; 0: it was not estimated */
   int64_t estimated_bytes;
   int64_t work; /* instructions and actions that were compiled for it */
+  int few;      /* microbatches that tell of all (plan/few.h), or all of them */
 } ls_plan_row;
 
 typedef struct ls_plan {

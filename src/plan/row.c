@@ -5,6 +5,7 @@
 #include "check/check.h"
 #include "cost/cost.h"
 #include "plan/ahead.h"
+#include "plan/few.h"
 #include "run/rank.h"
 #include "session/prove.h"
 
@@ -89,12 +90,25 @@ static void add_terms(const ls_simulation *made, const ls_mesh *mesh, double *te
   terms[LS_PLAN_IDLE] = idle > 1e-12 * made->seconds ? idle : 0; /* but for rounding */
 }
 
+/* The programs of a stage, with the inputs of all microbatches where they are of few. */
+static void take_programs(const ls_compiled *compiled, int stage, int microbatches,
+                          ls_program *programs) {
+  const int few = compiled->layout.microbatches;
+  for (int p = 0; p < compiled->count; p++) {
+    programs[p] = *compiled->stages[p][stage];
+    int64_t *inputs = &programs[p].pool_bytes[LS_POOL_INPUT];
+    if (programs[p].kind == LS_PROGRAM_STEP) *inputs = *inputs / few * microbatches;
+  }
+}
+
 static void measure_memory(const ls_plan_problem *problem, const ls_compiled *compiled,
                            ls_plan_row *row) {
   row->bytes = row->host_bytes = 0;
   for (int s = 0; s < compiled->layout.pp; s++) {
+    ls_program all[LS_COMPILED_PROGRAMS];
     const ls_program *programs[LS_COMPILED_PROGRAMS];
-    for (int p = 0; p < compiled->count; p++) programs[p] = compiled->stages[p][s];
+    take_programs(compiled, s, row->layout.microbatches, all);
+    for (int p = 0; p < compiled->count; p++) programs[p] = &all[p];
     const int64_t bytes = ls_rank_bytes_needed(programs, compiled->count, LS_TIER_DEVICE) +
                           compiled->workspace[s] + compiled->overhead[s];
     const int64_t away = ls_rank_bytes_needed(programs, compiled->count, LS_TIER_HOST);
@@ -114,41 +128,61 @@ static ls_training training_of(const ls_plan_problem *problem) {
   return training;
 }
 
-static ls_status measure(ls_arena *arena, const ls_plan_problem *problem, const ls_layout *layout,
-                         double most, const ls_sim_options *faster, ls_plan_row *row,
-                         ls_error *error) {
+/* Of the layout itself, or of one with few microbatches, which may not tell (`told`). */
+static ls_status measure_as(ls_arena *arena, const ls_plan_problem *problem, const ls_plan_few *few,
+                            double most, const ls_sim_options *faster, ls_plan_row *row, bool *told,
+                            ls_error *error) {
   ls_compiled compiled;
-  const ls_training training = training_of(problem);
-  *row = (ls_plan_row){.layout = *layout};
-  row->micro_batch = training.batch / ls_layout_data_ranks(layout) / layout->microbatches;
-  LS_TRY(ls_compile_step(arena, &training, layout, problem->facts, &compiled, error));
-  measure_memory(problem, &compiled, row);
-  if ((double)row->bytes > most) return LS_OK;
   ls_simulation *made;
+  ls_sim_options options = {0};
+  if (faster) options = *faster;
+  options.repeat = few->repeat;
+  *told = true;
+  LS_TRY(ls_compile_step(arena, &few->training, &few->layout, problem->facts, &compiled, error));
+  measure_memory(problem, &compiled, row);
   const ls_program *const *stages = compiled.stages[LS_COMPILED_STEP];
-  LS_TRY(ls_simulate(arena, stages, problem->performance, faster, &made, error));
-  row->seconds = made->seconds;
-  row->flops = stages[0]->flops;
-  add_terms(made, &stages[0]->mesh, row->terms);
-  for (int s = 0; s < layout->pp; s++)
+  for (int s = 0; s < few->layout.pp; s++)
     row->work += stages[s]->instructions.count + stages[s]->actions.count;
+  if ((double)row->bytes > most) return LS_OK;
+  LS_TRY(ls_simulate(arena, stages, problem->performance, &options, &made, error));
+  *told = !few->repeat.times || made->repeated;
+  if (!*told) return LS_OK;
+  row->seconds = made->seconds;
+  row->flops = stages[0]->flops / few->layout.microbatches * row->layout.microbatches;
+  row->few = few->layout.microbatches;
+  add_terms(made, &stages[0]->mesh, row->terms);
   return LS_OK;
+}
+
+static ls_status measure(const ls_plan_problem *problem, const ls_layout *layout, double most,
+                         const ls_sim_options *faster, ls_plan_row *row, ls_error *error) {
+  ls_plan_few few;
+  const ls_training training = training_of(problem);
+  ls_status status = LS_OK;
+  int64_t work = 0;
+  for (int at_least = ls_plan_few_at_least(layout), left = 1; left; at_least *= 2) {
+    left = !problem->whole && ls_plan_few_of(&training, layout, at_least, &few);
+    if (!left) few = (ls_plan_few){training, *layout, {0, 0}};
+    ls_arena *arena = ls_arena_create();
+    bool told;
+    *row = (ls_plan_row){.layout = *layout, .work = work};
+    row->micro_batch = training.batch / ls_layout_data_ranks(layout) / layout->microbatches;
+    status = measure_as(arena, problem, &few, most, faster, row, &told, error);
+    ls_arena_destroy(&arena);
+    if (status != LS_OK || told) break;
+    work = row->work;
+  }
+  return status;
 }
 
 ls_status ls_plan_measure(const ls_plan_problem *problem, const ls_layout *layout,
                           const ls_sim_options *faster, ls_plan_row *row, ls_error *error) {
-  ls_arena *arena = ls_arena_create();
-  const ls_status status = measure(arena, problem, layout, INFINITY, faster, row, error);
-  ls_arena_destroy(&arena);
-  return status;
+  return measure(problem, layout, INFINITY, faster, row, error);
 }
 
 ls_status ls_plan_measure_within(const ls_plan_problem *problem, const ls_layout *layout,
                                  double most, ls_plan_row *row, ls_error *error) {
-  ls_arena *arena = ls_arena_create();
-  const ls_status status = measure(arena, problem, layout, most, NULL, row, error);
-  ls_arena_destroy(&arena);
-  return status;
+  return measure(problem, layout, most, NULL, row, error);
 }
 
 /* What all programs need, of which a search knew the step alone. */
@@ -159,15 +193,43 @@ static void measure_all(const ls_plan_problem *problem, const ls_compiled *compi
   row->moved = row->bytes != of_step.bytes || row->host_bytes != of_step.host_bytes;
 }
 
+static ls_status check_program(const ls_plan_problem *problem, const ls_compiled *compiled,
+                               int program, ls_error *error) {
+  return ls_check_on(problem->facts->queues, ls_compiled_graph(compiled, program),
+                     &compiled->layout, compiled->stages[program], NULL, error);
+}
+
+/* Whether a program is one of few microbatches, which are proved, and periods of them; then it is
+ * proved as it stands. */
+static ls_status prove_by_few(ls_arena *arena, const ls_plan_problem *problem,
+                              const ls_plan_row *row, const ls_compiled *all, int program,
+                              bool *done, ls_error *error) {
+  ls_plan_few few;
+  ls_compiled compiled;
+  const ls_training training = training_of(problem);
+  const ls_program *const *stages = all->stages[program];
+  *done = false;
+  if (stages[0]->kind != LS_PROGRAM_STEP || row->few == row->layout.microbatches ||
+      !ls_plan_few_of(&training, &row->layout, row->few, &few))
+    return LS_OK;
+  LS_TRY(ls_compile_step(arena, &few.training, &few.layout, problem->facts, &compiled, error));
+  *done = ls_check_repeats(compiled.stages[program], stages, all->layout.pp, few.repeat.period);
+  if (!*done) return LS_OK;
+  LS_TRY(check_program(problem, &compiled, program, error));
+  return ls_check_still(ls_compiled_graph(all, program), &all->layout, stages, error);
+}
+
 static ls_status prove(ls_arena *arena, const ls_plan_problem *problem, ls_plan_row *row,
                        ls_error *error) {
   ls_compiled compiled;
   const ls_training training = training_of(problem);
   LS_TRY(ls_compile(arena, &training, &row->layout, problem->facts, &compiled, error));
   measure_all(problem, &compiled, row);
-  for (int p = 0; p < compiled.count; p++)
-    LS_TRY(ls_check_on(problem->facts->queues, ls_compiled_graph(&compiled, p), &compiled.layout,
-                       compiled.stages[p], NULL, error));
+  for (int p = 0; p < compiled.count; p++) {
+    bool done;
+    LS_TRY(prove_by_few(arena, problem, row, &compiled, p, &done, error));
+    if (!done) LS_TRY(check_program(problem, &compiled, p, error));
+  }
   for (int p = 1; p < compiled.count; p++)
     LS_TRY(ls_check_shared(compiled.stages[LS_COMPILED_STEP], compiled.stages[p],
                            compiled.layout.pp, error));

@@ -92,6 +92,14 @@ static const ls_sim_body *body_of(ls_sim_world *w, ls_sim_actor *at,
   return body;
 }
 
+/* The last count stands for those of microbatches that are put in. */
+static double times_of(const ls_sim_world *w, const ls_sim_actor *at) {
+  const ls_action *action = &at->program->actions.items[at->action].action;
+  if (action->kind != LS_ACTION_COUNT || action->microbatch + 1 < at->program->layout.microbatches)
+    return 1;
+  return 1 + (double)w->options->repeat.times * w->options->repeat.period;
+}
+
 /* What an item computes for: of an action whose seconds are given, its first item all of them. */
 static double seconds_of(const ls_sim_world *w, const ls_sim_actor *at, const ls_sim_body *body,
                          const ls_sim_item *item) {
@@ -107,7 +115,7 @@ static void take_item(ls_sim_world *w, int a, const ls_sim_body *body, const ls_
   at->since = w->now;
   if (item->kind == LS_SIM_COMPUTE) {
     at->computes = item;
-    ls_sim_rates_compute(w, a, seconds_of(w, at, body, item));
+    ls_sim_rates_compute(w, a, times_of(w, at) * seconds_of(w, at, body, item));
     at->unsynced += at->remaining;
     return;
   }
@@ -272,11 +280,14 @@ ls_status ls_simulate(ls_arena *arena, const ls_program *const *programs,
                     .performance = performance,
                     .options = options ? options : &none,
                     .made = LS_NEW(arena, ls_simulation)};
+  LS_ASSERT(!w.options->records || !w.options->repeat.times);
   open_world(&w, programs);
+  if (w.options->repeat.times) w.rhythms = ls_sim_repeat_find(&w);
   for (;;) {
     for (int a = 0; a < w.classes.count; a++)
       if (w.ready[a]) go_on(&w, a);
     ls_sim_rates_share(&w);
+    if (w.rhythms) ls_sim_repeat_look(&w);
     const double next = next_end(&w);
     if (isinf(next)) break;
     ls_sim_waits_account(&w);

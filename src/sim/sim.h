@@ -48,10 +48,19 @@ typedef struct ls_simulation {
   ls_sim_stage *stage; /* [stages], in the order of their first ranks */
   int *of_rank;        /* [ranks] the place there */
   int64_t events;
+  bool repeated; /* what was to be repeated came again, and is in all this as often as asked for */
 } ls_simulation;
 
+/* More microbatches than programs have. A period in the middle of the step, of so many of them, is
+ * put in so often: once everything is as it was a period before, it is so for ever. Exact but for
+ * rounding where programs of all microbatches have that period too. */
+typedef struct ls_sim_repeat {
+  int period, times; /* 0: as it is */
+} ls_sim_repeat;
+
 typedef struct ls_sim_options {
-  bool records;             /* keep them */
+  bool records; /* keep them: of what is not repeated */
+  ls_sim_repeat repeat;
   bool publishes_late;      /* updated weights are gathered beside the next step's forward pass */
   const double *speed_of;   /* [stages] of computing: 0.9 of a slow stage; NULL: all 1 */
   const double *rank_speed; /* [ranks] the same of each rank; NULL: all 1 */

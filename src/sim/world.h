@@ -105,6 +105,9 @@ typedef struct ls_sim_actor {
   double load[LS_SIM_ENDS]; /* weight of what its ranks put on that end */
 } ls_sim_actor;
 
+/* What comes again (repeat.c). */
+typedef struct ls_sim_rhythms ls_sim_rhythms;
+
 typedef struct ls_sim_world {
   ls_arena *arena;
   const ls_performance *performance;
@@ -129,6 +132,7 @@ typedef struct ls_sim_world {
   double *capacity, *left, *wanted;
   int *users;                           /* heads that go over it */
   const ls_sim_transfer **went, **gone; /* the last of them that began and that ended */
+  ls_sim_rhythms *rhythms;              /* NULL: nothing is repeated, or no more */
   bool shared; /* rates must be shared out: one end has several heads, or had in this turn */
 } ls_sim_world;
 
@@ -173,5 +177,10 @@ int ls_sim_queue_count(const ls_sim_world *world);
 /* The actor whose side of what stands at the head of the transfer's queue is not there; -1: it
  * runs, or nobody's; -2: nobody's for now, since a side that is there comes behind others. */
 int ls_sim_queue_missing(const ls_sim_world *world, const ls_sim_transfer *transfer);
+
+/* repeat.c: where each actor's actions come again, by the options; NULL: somewhere they do not.
+ * Puts in the periods that are asked for, once all is as it was a period before. */
+ls_sim_rhythms *ls_sim_repeat_find(ls_sim_world *world);
+void ls_sim_repeat_look(ls_sim_world *world);
 
 #endif
