@@ -190,8 +190,9 @@ part_speed() {
   for model in ${MODELS:-gpt2-124m gpt2-1.5b}; do trained "$model" "speed-$model" ${KEYS:-}; done
 }
 
-# Products by the library's first guess and by what is timed, in turns: the second run times nothing
-# and is to have the first's losses.
+# Products by the library's first guess and by what is timed, in turns: a run that finds what is kept
+# times nothing and is to have the losses of the run that kept it, where attention's sums have an
+# order (KEYS="numerics=exact": cuDNN's gradients have none).
 part_tune() {
   local model name
   for model in ${MODELS:-gpt2-124m gpt2-1.5b}; do

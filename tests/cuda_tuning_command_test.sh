@@ -42,9 +42,10 @@ settings=gpus=1,ways=8,cublaslt=130200
 # shellcheck disable=SC2086
 on_gpu 0 train $keys out=newer
 says "timed the kernels of "
-settings=gpus=1,ways=8
+settings=gpus=1,ways=2
 on_gpu 0 bench
-says "bf16 192x192x192"
+on_gpu 0 cache
+says "product of 192 x 192 x 192, bf16 to bf16"
 
 launcher=${MPIRUN:-mpirun}
 command -v "$launcher" >/dev/null || { echo "skipped: processes (no $launcher)"; exit 0; }

@@ -1,6 +1,7 @@
 /* Ways of products, timed on stand-ins of the driver and of cuBLASLt: the fastest on real numbers
  * and a cold cache is taken, kept and taken again without timing; ranks that ask for the same take
- * the same, whatever each would find; products of codes are no others; what is kept and is damaged,
+ * the same, whatever each would find, but where their GPUs are unlike; products of codes are no
+ * others; what is kept and is damaged,
  * another's or no way is timed again and said; each call of the driver meanwhile fails once. */
 #include <dlfcn.h>
 #include <glob.h>
@@ -372,6 +373,34 @@ static void what_is_kept_is_looked_at(void **state) {
   assert_int_equal(trained(1, "device.tune=true", NULL).timings, 0);
 }
 
+/* ---- GPUs of two kinds ----------------------------------------------------------------------- */
+
+static void count_kinds(void *context, const char *text) {
+  int *count = context;
+  *count += strstr(text, "rank 1 has another GPU or another cuBLASLt than rank 0") != NULL;
+}
+
+/* In a process of its own, since GPUs are read once: each kind decides for itself. */
+static int train_on_two_kinds(void) {
+  int said = 0;
+  alarm(SEALED_S);
+  setenv("LS_STAND_IN", "gpus=2,ways=8,disagree=1,mixed=1", 1);
+  ls_warnings_to(count_kinds, &said);
+  const job work = trained(2, "mesh.dp_replicate=2", NULL);
+  const bool each = !work.stepped.of[0][OTHERS_FASTEST] && !work.stepped.of[1][FASTEST];
+  const bool some = work.stepped.of[0][FASTEST] > 0 && work.stepped.of[1][OTHERS_FASTEST] > 0;
+  return said == 1 && each && some ? 0 : 1;
+}
+
+static void each_kind_of_gpu_decides_for_itself(void **state) {
+  (void)state;
+  int status;
+  const pid_t child = fork();
+  if (!child) _exit(train_on_two_kinds());
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 /* ---- failures -------------------------------------------------------------------------------- */
 
 /* In a process of its own, with nothing kept: 0, or what was wrong. seen: calls of the driver, and
@@ -452,6 +481,8 @@ static void a_way_that_fails_is_not_taken(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(each_call_of_the_driver_fails_once, set_up_tuning, tear_down),
+      cmocka_unit_test_setup_teardown(each_kind_of_gpu_decides_for_itself, set_up_tuning,
+                                      tear_down),
       cmocka_unit_test_setup_teardown(the_fastest_way_is_taken_and_kept, set_up_tuning, tear_down),
       cmocka_unit_test_setup_teardown(products_of_codes_are_timed_too, set_up_tuning, tear_down),
       cmocka_unit_test_setup_teardown(ranks_take_what_the_first_of_them_found, set_up_tuning,

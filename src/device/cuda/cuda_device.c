@@ -19,6 +19,7 @@ static struct {
   int count;
   bool loopback; /* ranks share GPUs */
   bool peers;    /* each GPU reads each other's memory */
+  bool asked;    /* for NVML */
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static _Thread_local ls_cuda_context *here;
@@ -261,7 +262,8 @@ const char *ls_cuda_driver_version(void) {
   const ls_cuda_library *of = process.libraries.of;
   ls_error ignored; /* of NVML's alone is the driver's version */
   pthread_mutex_lock(&process.lock);
-  (void)!ls_cuda_open(&process.libraries, LS_CUDA_NVML, &ignored);
+  if (!process.asked) (void)!ls_cuda_open(&process.libraries, LS_CUDA_NVML, &ignored);
+  process.asked = true;
   pthread_mutex_unlock(&process.lock);
   return *of[LS_CUDA_NVML].version ? of[LS_CUDA_NVML].version : of[LS_CUDA_DRIVER].version;
 }

@@ -335,6 +335,8 @@ static ls_status try_all(const ls_device_queue *queue, int item, const ls_tuning
   timing t = {.stream = stream, .item = item, .of = ls_cuda_product_at(stream->products, item)};
   memset(choice, 0, sizeof *choice);
   const ls_status status = time_ways(&t, room, choice, error);
+  if (status != LS_OK) /* what was put before still works in the room, which may go now */
+    (void)driver()->cuStreamSynchronize(stream->compute);
   if (t.begin) (void)driver()->cuEventDestroy_v2(t.begin);
   if (t.end) (void)driver()->cuEventDestroy_v2(t.end);
   return status;

@@ -74,8 +74,10 @@ static void read_visible(void) {
   }
 }
 
+static _Atomic int works_on_nothing;
+
 void stand_in_reset(void) {
-  started = current = 0;
+  started = current = works_on_nothing = 0;
   for (int a = 0; a < MOST; a++)
     if (allocations[a].references || allocations[a].maps) close(allocations[a].file);
   for (int r = 0; r < MOST; r++)
@@ -90,10 +92,15 @@ void stand_in_reset(void) {
   memset(pinned, 0, sizeof pinned);
 }
 
-/* What a program has not given back, in words; NULL: nothing. */
+void stand_in_works_on_nothing(void) {
+  works_on_nothing++;
+}
+
+/* What a program has not given back, or gave back before its work was done, in words; NULL:
+ * nothing. */
 const char *ls_stand_in_left(void);
 const char *ls_stand_in_left(void) {
-  static char text[128];
+  static char text[192];
   int counts[5] = {0};
   for (int d = 0; d < STAND_IN_GPUS; d++) counts[0] += contexts[d];
   for (int i = 0; i < MOST; i++) {
@@ -102,10 +109,13 @@ const char *ls_stand_in_left(void) {
     counts[2] += mapped[i].at != NULL;
     counts[3] += reserved[i].at != NULL;
   }
-  snprintf(text, sizeof text,
-           "%d contexts, %d allocations, %d mappings, %d reservations, %d pinned", counts[0],
-           counts[1], counts[2], counts[3], counts[4]);
-  return counts[0] + counts[1] + counts[2] + counts[3] + counts[4] ? text : NULL;
+  snprintf(
+      text, sizeof text,
+      "%d contexts, %d allocations, %d mappings, %d reservations, %d pinned; %d pieces of work "
+      "whose memory was gone",
+      counts[0], counts[1], counts[2], counts[3], counts[4], works_on_nothing);
+  const int all = counts[0] + counts[1] + counts[2] + counts[3] + counts[4] + works_on_nothing;
+  return all ? text : NULL;
 }
 
 CUresult stand_in_driver_enter(const char *call) {
@@ -224,7 +234,8 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal) {
 
 CUresult cuDeviceGetName(char *name, int bytes, CUdevice device) {
   ENTER_DEVICE(device);
-  snprintf(name, (size_t)bytes, "Stand-in GPU");
+  const bool other = stand_in_number("mixed", 0) && visible[device] > 0;
+  snprintf(name, (size_t)bytes, other ? "Another GPU" : "Stand-in GPU");
   return CUDA_SUCCESS;
 }
 

@@ -27,6 +27,9 @@ bool stand_in_is_pinned(const void *at, size_t bytes);
 CUresult stand_in_spoils_capture(void);
 void stand_in_captures(int *spoiled);
 
+/* Notes that work has begun whose memory is gone: ls_stand_in_left says so. */
+void stand_in_works_on_nothing(void);
+
 /* Whether all of the bytes are mapped and accessible to the device of the calling thread. */
 bool stand_in_is_reached(CUdeviceptr at, size_t bytes);
 

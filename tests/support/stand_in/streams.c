@@ -514,7 +514,7 @@ static CUresult run_transfer(void *data) {
   const transfer *of = data;
   if ((of->to_device && !stand_in_is_mapped((CUdeviceptr)(size_t)of->to, of->bytes)) ||
       (of->from_device && !stand_in_is_mapped((CUdeviceptr)(size_t)of->from, of->bytes)))
-    return ILLEGAL_ADDRESS;
+    return stand_in_works_on_nothing(), ILLEGAL_ADDRESS;
   if (of->from)
     memmove(of->to, of->from, of->bytes);
   else
