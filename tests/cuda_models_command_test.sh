@@ -196,9 +196,10 @@ says "$codes, scales of tokens by a pass over what it gives (cuBLASLt takes scal
 settings=gpus=1,driver=12080,cublaslt=120803,cublaslt_cuda=12080
 both 2e-2 model=small.json dtype=fp8
 says "by a pass over what it gives (cuBLASLt before 12.9 takes no scales of rows)"
-settings=gpus=1,codes=none
-both 2e-2 model=small.json dtype=fp8
-says "cuBLASLt has no product of"
+for settings in gpus=1,codes=none gpus=1,codes=found; do
+  both 2e-2 model=small.json dtype=fp8
+  says "cuBLASLt has no product of"
+done
 emulated() { # REASON SETTINGS
   settings=gpus=1,$2,log=$work/emulated
   rm -rf gpu-run emulated

@@ -23,7 +23,8 @@ enum {
   PREFERENCE_WORKSPACE = 1,
   ADD_BIAS = 4,      /* CUBLASLT_EPILOGUE_BIAS */
   OF_EACH_ROW = 3,   /* CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F */
-  NOT_SUPPORTED = 15 /* CUBLAS_STATUS_NOT_SUPPORTED */
+  INVALID_VALUE = 7, /* CUBLAS_STATUS_... */
+  NOT_SUPPORTED = 15
 };
 
 enum { MOST_SHAPES = 256 };
@@ -38,6 +39,13 @@ typedef struct shape {
   ls_dtype in, out;
   ls_fp8 a, b; /* of codes; else none */
 } shape;
+
+/* Where the operands of a product begin; NULL: there is none. */
+typedef struct operands {
+  const char *a, *b, *bias;
+  char *out;
+  const float *a_scales, *b_scales;
+} operands;
 
 typedef struct prepared {
   shape of;
@@ -151,6 +159,14 @@ static ls_status set(prepared *made, cublasEnum attribute, const void *value, si
              "cublasLtMatmulDescSetAttribute", error);
 }
 
+/* What a call has and a shape has not. */
+static ls_status point(prepared *made, const operands *at, ls_error *error) {
+  if (made->of.biased) LS_TRY(set(made, PRODUCT_BIAS, &at->bias, sizeof at->bias, error));
+  if (!made->of.scaled) return LS_OK;
+  LS_TRY(set(made, PRODUCT_SCALE_A, &at->a_scales, sizeof at->a_scales, error));
+  return set(made, PRODUCT_SCALE_B, &at->b_scales, sizeof at->b_scales, error);
+}
+
 static ls_status describe(prepared *made, ls_error *error) {
   const shape *of = &made->of;
   const int32_t transposed = CUBLAS_TRANSPOSED, each_row = OF_EACH_ROW;
@@ -207,8 +223,8 @@ static ls_status choose(const ls_cuda_products *products, prepared *made, ls_err
   return LS_OK;
 }
 
-static ls_status prepare(ls_cuda_products *products, const shape *of, prepared **found,
-                         ls_error *error) {
+static ls_status prepare(ls_cuda_products *products, const shape *of, const operands *at,
+                         prepared **found, ls_error *error) {
   for (int i = 0; i < products->count; i++)
     if (memcmp(&products->items[i]->of, of, sizeof *of) == 0) {
       *found = products->items[i];
@@ -220,6 +236,7 @@ static ls_status prepare(ls_cuda_products *products, const shape *of, prepared *
   if (!made) return ls_fail(error, LS_FAILED, "out of memory for a product");
   made->of = *of;
   ls_status status = describe(made, error);
+  if (status == LS_OK) status = point(made, at, error);
   if (status == LS_OK) status = choose(products, made, error);
   if (status != LS_OK) {
     destroy(made);
@@ -243,27 +260,22 @@ static ls_status clear_padding(const ls_cuda_stream *stream, const shape *of, co
       "cuMemsetD2D8Async", error);
 }
 
-/* Where the operands of a product begin; bias: NULL where none is added. */
-typedef struct operands {
-  const char *a, *b, *bias;
-  char *out;
-} operands;
-
 static ls_status multiply(const ls_kernel_args *args, const shape *of, const operands *at, bool add,
                           ls_error *error) {
   const ls_cuda_stream *stream = args->queue->stream;
   const float one = 1, kept = add ? 1 : 0;
   prepared *made = NULL;
-  LS_TRY(prepare(stream->products, of, &made, error));
-  if (at->bias)
-    LS_TRY(did(library()->cublasLtMatmulDescSetAttribute(made->product, PRODUCT_BIAS, &at->bias,
-                                                         sizeof at->bias),
-               "cublasLtMatmulDescSetAttribute", error));
-  return did(library()->cublasLtMatmul(stream->products->handle, made->product, &one, at->a,
-                                       made->a, at->b, made->b, &kept, at->out, made->out, at->out,
-                                       made->out, &made->algo, args->workspace,
-                                       args->workspace_bytes, stream->compute),
-             "cublasLtMatmul", error);
+  LS_TRY(prepare(stream->products, of, at, &made, error));
+  LS_TRY(point(made, at, error));
+  const cublasStatus_t status = library()->cublasLtMatmul(
+      stream->products->handle, made->product, &one, at->a, made->a, at->b, made->b, &kept, at->out,
+      made->out, at->out, made->out, &made->algo, args->workspace, args->workspace_bytes,
+      stream->compute);
+  /* Of scales that it does not take it may say so no earlier (cublasLt.h). */
+  made->none = of->a && (status == NOT_SUPPORTED || status == INVALID_VALUE);
+  if (!made->none) return did(status, "cublasLtMatmul", error);
+  say_none(of);
+  return LS_OK;
 }
 
 /* The library is several times as slow where rows or depth of a product in 16 bits are no multiple
@@ -308,8 +320,12 @@ static coded coded_of(ls_op_kind kind, const ls_kernel_args *args, const shape *
                                  .scales = (float *)(void *)(at + room.weight_scales),
                                  .parts = (float *)(void *)(at + room.parts)};
   made.of.scaled = facts->fp8 == LS_FP8_IN_PRODUCT;
-  made.at = (operands){at + room.weight_codes, at + room.codes,
-                       args->inputs > 2 ? args->in[2].data : NULL, args->out[0].data};
+  made.at = (operands){.a = at + room.weight_codes,
+                       .b = at + room.codes,
+                       .bias = args->inputs > 2 ? args->in[2].data : NULL,
+                       .out = args->out[0].data,
+                       .a_scales = made.weight.scales,
+                       .b_scales = made.tokens.scales};
   made.of.biased = made.at.bias && made.of.scaled;
   made.of.rows = room.rows;
   made.of.depth = made.of.stride_a = made.of.stride_b = room.depth;
@@ -334,7 +350,7 @@ static ls_status multiply_codes(ls_op_kind kind, const ls_kernel_args *args, con
   if (args->workspace_bytes < bytes)
     return ls_fail(error, LS_INTERNAL, "a workspace of %zu bytes: expected %zu and more",
                    args->workspace_bytes, bytes);
-  LS_TRY(prepare(stream->products, &of.of, &made, error));
+  LS_TRY(prepare(stream->products, &of.of, &of.at, &made, error));
   *done = !made->none;
   if (made->none) return LS_OK;
   if (!args->accumulate[0]) LS_TRY(clear_padding(stream, &of.of, &args->out[0], error));
@@ -342,17 +358,12 @@ static ls_status multiply_codes(ls_op_kind kind, const ls_kernel_args *args, con
   LS_TRY(ls_cuda_launch_all(stream, &launches, error));
   LS_TRY(ls_cuda_choose_coding(facts, &of.weight, &launches, error));
   LS_TRY(ls_cuda_launch_all(stream, &launches, error));
-  if (of.of.scaled) {
-    LS_TRY(set(made, PRODUCT_SCALE_A, &of.weight.scales, sizeof of.weight.scales, error));
-    LS_TRY(set(made, PRODUCT_SCALE_B, &of.tokens.scales, sizeof of.tokens.scales, error));
-  }
   ls_kernel_args product = *args;
   product.workspace = of.workspace;
   product.workspace_bytes = of.of.workspace;
-  operands at = of.at;
-  if (!of.of.biased) at.bias = NULL;
-  LS_TRY(multiply(&product, &of.of, &at, args->accumulate[0], error));
-  if (of.of.scaled) return LS_OK;
+  LS_TRY(multiply(&product, &of.of, &of.at, args->accumulate[0], error));
+  *done = !made->none;
+  if (of.of.scaled || made->none) return LS_OK;
   LS_TRY(ls_cuda_choose_rescaling(facts, &args->out[0], of.of.rows, of.tokens.scales,
                                   of.weight.scales, of.at.bias, &launches, error));
   return ls_cuda_launch_all(stream, &launches, error);
@@ -374,15 +385,18 @@ ls_status ls_cuda_multiply(ls_op_kind kind, const ls_kernel_args *args, ls_error
   const int64_t a_deep = in * (all.transpose_a ? 1 : all.stride_a);
   const int64_t b_deep = in * (all.transpose_b ? all.stride_b : 1);
   const char *bias = args->inputs > 2 ? args->in[2].data : NULL;
-  const operands whole = {args->in[1].data, args->in[0].data, bias, args->out[0].data};
+  const operands whole = {
+      .a = args->in[1].data, .b = args->in[0].data, .bias = bias, .out = args->out[0].data};
   for (int64_t row = 0; row < all.rows; row += rows)
     for (int64_t deep = 0; deep < all.depth; deep += depth) {
       shape part = all;
       part.rows = smaller(rows, all.rows - row);
       part.depth = smaller(depth, all.depth - deep);
       part.biased = bias && deep == 0;
-      const operands at = {whole.a + row * a_row + deep * a_deep, whole.b + deep * b_deep,
-                           part.biased ? bias + row * out : NULL, whole.out + row * out};
+      const operands at = {.a = whole.a + row * a_row + deep * a_deep,
+                           .b = whole.b + deep * b_deep,
+                           .bias = part.biased ? bias + row * out : NULL,
+                           .out = whole.out + row * out};
       LS_TRY(multiply(args, &part, &at, args->accumulate[0] || deep > 0, error));
     }
   return LS_OK;

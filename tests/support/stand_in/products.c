@@ -186,7 +186,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   const sides of = sides_of(product, a, b, c, d);
   if (!handle || most < 1 || !of.rows) return WRONG;
   if ((is_code(a) || is_code(b)) &&
-      (stand_in_is("codes", "none") || !has_codes(product, a, b, d, of.depth)))
+      (stand_in_is("codes", "none") || !has_codes(product, a, b, d, of.depth) ||
+       (product->scale_modes[0] == EACH_ROW && !product->scales[0])))
     return NOT_SUPPORTED;
   memset(results, 0, sizeof *results);
   results->workspaceSize = preference->workspace;
@@ -270,6 +271,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
     if (codes ? each_row && !is_aligned(product->scales[i])
               : product->scales[i] || product->scale_modes[i])
       return WRONG;
+  if (codes && stand_in_is("codes", "found")) return WRONG;
   if (codes && (stand_in_fails("fail_codes", "products of codes") ||
                 !has_codes(product, a_layout, b_layout, d_layout, of.depth)))
     return NOT_SUPPORTED;
