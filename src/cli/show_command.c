@@ -184,11 +184,12 @@ static ls_status show_program(const ls_session *session, const show_flags *flags
     printf("  runs again           %s\n",
            ls_budget_print(session->arena, session->graph, &session->layout));
   if (flags->collectives) ls_program_print_collectives(stages[stage], stdout);
-  if (numbers) return LS_OK;
-  if (ls_show_has_groups(session)) ls_show_groups(session, false);
-  for (int s = 0; s < session->layout.pp; s++) ls_program_print(stages[s], stdout);
   const char *fp8 = ls_session_fp8(session->arena, session);
-  if (fp8) printf("\n%s\n", fp8);
+  if (!numbers) {
+    if (ls_show_has_groups(session)) ls_show_groups(session, false);
+    for (int s = 0; s < session->layout.pp; s++) ls_program_print(stages[s], stdout);
+  }
+  if (fp8) printf("%s\n", fp8);
   return LS_OK;
 }
 

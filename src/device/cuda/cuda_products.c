@@ -27,7 +27,8 @@ enum {
   REDUCED_IN_FP32 = 2, /* CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE */
   ADD_BIAS = 4,        /* CUBLASLT_EPILOGUE_BIAS */
   OF_EACH_ROW = 3,     /* CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F */
-  NOT_SUPPORTED = 15   /* CUBLAS_STATUS_NOT_SUPPORTED */
+  INVALID_VALUE = 7,   /* CUBLAS_STATUS_... */
+  NOT_SUPPORTED = 15
 };
 
 enum { MOST_SHAPES = 256 };
@@ -42,6 +43,13 @@ typedef struct shape {
   ls_dtype in, out;
   ls_fp8 a, b; /* of codes; else none */
 } shape;
+
+/* Where the operands of a product begin; NULL: there is none. */
+typedef struct operands {
+  const char *a, *b, *bias;
+  char *out;
+  const float *a_scales, *b_scales;
+} operands;
 
 typedef struct prepared {
   shape of;
@@ -242,8 +250,8 @@ static ls_status choose(const ls_cuda_products *products, prepared *made, ls_err
   return LS_OK;
 }
 
-static ls_status prepare(ls_cuda_products *products, const shape *of, prepared **found,
-                         ls_error *error) {
+static ls_status prepare(ls_cuda_products *products, const shape *of, const operands *at,
+                         prepared **found, ls_error *error) {
   for (int i = 0; i < products->count; i++)
     if (memcmp(&products->items[i]->of, of, sizeof *of) == 0) {
       *found = products->items[i];
@@ -255,6 +263,7 @@ static ls_status prepare(ls_cuda_products *products, const shape *of, prepared *
   if (!made) return ls_fail(error, LS_FAILED, "out of memory for a product");
   made->of = *of;
   ls_status status = describe(made, error);
+  if (status == LS_OK) status = point(made, at, error);
   if (status == LS_OK) status = choose(products, made, error);
   if (status != LS_OK) {
     destroy(made);
@@ -436,6 +445,13 @@ static ls_status multiply_codes(ls_op_kind kind, const ls_kernel_args *args, con
   LS_TRY(make_codes(args, &of.tokens, error));
   LS_TRY(make_codes(args, &of.weight, error));
   LS_TRY(run(stream, made, &made->algo, &of.at, add, &answer, error));
+  /* Of scales that it does not take it may say so no earlier (cublasLt.h). */
+  if (answer == NOT_SUPPORTED || answer == INVALID_VALUE) {
+    made->ways.count = 0;
+    say_none(&of.of);
+    *done = false;
+    return LS_OK;
+  }
   LS_TRY(did(answer, "cublasLtMatmul", error));
   if (of.of.scaled) return LS_OK;
   LS_TRY(ls_cuda_choose_rescaling(args->queue->facts, &args->out[0], of.of.rows, of.tokens.scales,

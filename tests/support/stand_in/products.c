@@ -392,7 +392,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
     if (of.codes ? product->scales[i] && !is_aligned(product->scales[i])
                  : product->scales[i] || product->scale_modes[i])
       return WRONG;
-  if (!has_scales(product)) return WRONG;
+  if (!has_scales(product) || (of.codes && stand_in_is("codes", "found"))) return WRONG;
   if (!fits(algo, product, a_layout, b_layout, d_layout) ||
       (of.codes && !has_codes(product, a_layout, b_layout, d_layout, of.depth)))
     return NOT_SUPPORTED;
