@@ -92,6 +92,7 @@ static bool take_within(search *self, ls_plan_candidate *candidate, double most)
   self->plan->compiled++;
   if (status != LS_OK) return false;
   self->plan->work += row.work;
+  self->plan->done += row.done;
   row.estimated_s = candidate->seconds;
   row.estimated_bytes = candidate->bytes;
   append(self->plan, &row);
@@ -304,7 +305,7 @@ static double best_led(const search *self, const ls_plan_candidates *led) {
 
 /* Whether so many instructions and actions were compiled that what is best so far must do. */
 static bool is_long(const search *self, int64_t most) {
-  return !self->problem->all && self->plan->work >= most;
+  return !self->problem->all && self->plan->done >= most;
 }
 
 static bool may_lead(const scored *about, const ls_plan_candidate *candidate,

@@ -86,7 +86,8 @@ typedef struct ls_plan_row {
   bool moved;         /* its proof found other bytes: it is not yet where these belong */
   double estimated_s; /* before it was compiled; 0: it was not estimated */
   int64_t estimated_bytes;
-  int64_t work; /* instructions and actions that were compiled for it */
+  int64_t work; /* instructions and actions of all its microbatches */
+  int64_t done; /* that were compiled for it: of few, where these tell */
   int few;      /* microbatches that tell of all (plan/few.h), or all of them */
 } ls_plan_row;
 
@@ -97,7 +98,7 @@ typedef struct ls_plan {
   int64_t candidates;             /* that the numbers allow */
   int64_t estimated;              /* of them; the others' state alone is too large */
   int classes, compiled;          /* that were costed; layouts that were compiled whole */
-  int64_t work;                   /* instructions and actions of these */
+  int64_t work, done;             /* instructions and actions of these, likewise */
   int refuted;                    /* rows that check refused, which are left out */
   ls_error refutation;            /* of the first of these: why */
 } ls_plan;

@@ -141,8 +141,11 @@ static ls_status measure_as(ls_arena *arena, const ls_plan_problem *problem, con
   LS_TRY(ls_compile_step(arena, &few->training, &few->layout, problem->facts, &compiled, error));
   measure_memory(problem, &compiled, row);
   const ls_program *const *stages = compiled.stages[LS_COMPILED_STEP];
-  for (int s = 0; s < few->layout.pp; s++)
-    row->work += stages[s]->instructions.count + stages[s]->actions.count;
+  for (int s = 0; s < few->layout.pp; s++) {
+    const int64_t code = stages[s]->instructions.count, actions = stages[s]->actions.count;
+    row->done += code + actions;
+    row->work += code + actions * row->layout.microbatches / few->layout.microbatches;
+  }
   if ((double)row->bytes > most) return LS_OK;
   LS_TRY(ls_simulate(arena, stages, problem->performance, &options, &made, error));
   *told = !few->repeat.times || made->repeated;
@@ -159,18 +162,18 @@ static ls_status measure(const ls_plan_problem *problem, const ls_layout *layout
   ls_plan_few few;
   const ls_training training = training_of(problem);
   ls_status status = LS_OK;
-  int64_t work = 0;
+  int64_t done = 0;
   for (int at_least = ls_plan_few_at_least(layout), left = 1; left; at_least *= 2) {
     left = !problem->whole && ls_plan_few_of(&training, layout, at_least, &few);
     if (!left) few = (ls_plan_few){training, *layout, {0, 0}};
     ls_arena *arena = ls_arena_create();
     bool told;
-    *row = (ls_plan_row){.layout = *layout, .work = work};
+    *row = (ls_plan_row){.layout = *layout, .done = done};
     row->micro_batch = training.batch / ls_layout_data_ranks(layout) / layout->microbatches;
     status = measure_as(arena, problem, &few, most, faster, row, &told, error);
     ls_arena_destroy(&arena);
     if (status != LS_OK || told) break;
-    work = row->work;
+    done = row->done;
   }
   return status;
 }
@@ -209,8 +212,8 @@ static ls_status prove_by_few(ls_arena *arena, const ls_plan_problem *problem,
   const ls_training training = training_of(problem);
   const ls_program *const *stages = all->stages[program];
   *done = false;
-  if (stages[0]->kind != LS_PROGRAM_STEP || row->few == row->layout.microbatches ||
-      !ls_plan_few_of(&training, &row->layout, row->few, &few))
+  if (stages[0]->kind != LS_PROGRAM_STEP ||
+      !ls_plan_few_of(&training, &row->layout, ls_plan_few_at_least(&row->layout), &few))
     return LS_OK;
   LS_TRY(ls_compile_step(arena, &few.training, &few.layout, problem->facts, &compiled, error));
   *done = ls_check_repeats(compiled.stages[program], stages, all->layout.pp, few.repeat.period);

@@ -22,7 +22,8 @@ typedef struct sums {
   int cause_count;
 } sums;
 
-/* All that what comes depends on: times as they are from now on, and numbers. */
+/* All that what comes depends on, and what of it is not yet put down: times as they are from now on
+ * or were until now, and numbers. */
 typedef struct moment {
   double now;
   int64_t events;
@@ -99,6 +100,7 @@ static void add_transfer(writer *to, const ls_sim_transfer *t) {
   add_time(to, t->latency);
   add_time(to, t->remaining);
   add_time(to, t->rate);
+  add_time(to, to->made->now - t->start);
   if (t->rate > 0) add_time(to, to->made->now - t->paced);
 }
 
@@ -112,6 +114,8 @@ static void add_actor(writer *to, int a) {
   add_number(to, at->accused ? 1 + at->late : -1);
   add_time(to, w->computed[a] - to->made->now);
   if (!isinf(w->computed[a])) add_time(to, at->rate);
+  if (!isinf(w->computed[a])) add_time(to, to->made->now - at->since);
+  if (at->accused) add_time(to, to->made->now - at->accused_since);
   add_time(to, at->taken);
   if (w->performance->cores) add_time(to, at->unsynced);
   for (int k = 0; k < LS_LINK_KINDS; k++) add_number(to, at->beside[k]);
