@@ -262,7 +262,7 @@ static void test_attention_ranges(void **state) {
   for (int i = 0; i < 12; i++) {
     if (ls_test_left_out(i, 3)) continue;
     op_case c = {0};
-    attention_operands(&c, LS_OP_ATTENTION_BWD, lengths[i % 3], 1, 256, 1, 1 + i % 2);
+    attention_operands(&c, LS_OP_ATTENTION_BWD, lengths[i % 3], 1, 512, 1, 1 + i % 2);
     c.attributes.window = windows[i / 3];
     c.attributes.two_way = !(c.attributes.alibi > 0) && random_below(2);
     case_run(&c, &(variant){.dtype = i % 2 ? LS_F32 : LS_BF16,

@@ -8,8 +8,8 @@
 
 enum { QUERIES = LS_BACKWARD_QUERIES, KEYS = LS_ATTENTION_KEYS };
 
-/* Queries whose q, do and dq stay in a second-level cache while all keys pass by. */
-enum { RANGE_FLOATS = 1 << 16 };
+/* Queries whose q, do and dq stay in cache, the second level or near, while all keys pass by. */
+enum { RANGE_FLOATS = 1 << 17 };
 
 /* Of longer sequences the next head's rows would leave the cache again before they are read. */
 enum { AHEAD_ROWS = 1024 };
@@ -155,12 +155,25 @@ static int64_t last_query(const attention_shape *s, int64_t key, int64_t length)
   return least(length, key + KEYS - 1 + s->window);
 }
 
-/* The loaded head's queries [begin, end) against the keys of the block that begins at `key`. */
+/* Goes from one range of `rows` rows of queries to the next, at first with end 0. */
+static bool next_range(const attention_shape *s, backward_tiles *t, int64_t rows) {
+  t->begin = t->end;
+  t->end = least(rows, t->begin + round_up(RANGE_FLOATS / s->width, QUERIES));
+  return t->begin < rows;
+}
+
+/* Whether any of the queries at hand, places [begin, end), may see a key of places [key, last]. */
+static bool is_near(const attention_shape *s, int64_t begin, int64_t end, int64_t key,
+                    int64_t last) {
+  return last + s->window > begin && first_query(s, key) < end;
+}
+
+/* The loaded head's queries at hand against the keys of the block that begins at `key`. */
 static void keys_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
-                     const backward_steps *steps, int64_t key, int64_t begin, int64_t end,
-                     int64_t head) {
+                     const backward_steps *steps, int64_t key, int64_t head) {
   const attention_bend bend = attention_bend_of(args, &args->in[1], head);
-  const int64_t first = first_query(s, key), from = first > begin ? first : begin;
+  const int64_t first = first_query(s, key), from = first > t->begin ? first : t->begin;
+  const int64_t end = least(t->end, last_query(s, key, s->end));
   t->key_row = key;
   for (int64_t at = from / QUERIES * QUERIES; at < end; at += QUERIES)
     steps->queries_run(args, s, t, bend, key, at, least(QUERIES, s->end - at));
@@ -173,21 +186,20 @@ static void sums_store(const ls_kernel_args *args, const attention_shape *s, int
              sums + at * s->width, s->width, args->accumulate[output]);
 }
 
-/* Queries [begin, end) of the loaded head, and all keys that they see. Where no later key is seen
- * by queries of a block, and by no later query a key, what was summed is written while it is in
- * cache. */
+/* The loaded head's queries at hand, and all keys that they see. Where no later key is seen by
+ * queries of a block, and by no later query a key, what was summed is written while it is in cache.
+ */
 static void range_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
-                      const backward_steps *steps, int64_t first, int64_t begin, int64_t end,
-                      int64_t head) {
+                      const backward_steps *steps, int64_t first, int64_t head) {
   const int64_t kv_head = head / s->group, length = s->end;
   const bool last = head % s->group == s->group - 1;
   for (int64_t key = 0; key < length; key += KEYS) {
-    const int64_t rows = least(KEYS, length - key), seen = last_query(s, key, length);
-    if (seen <= begin || first_query(s, key) >= end) continue;
+    const int64_t rows = least(KEYS, length - key);
+    if (!is_near(s, t->begin, t->end, key, key + KEYS - 1)) continue;
     block_load(args, s, t, steps, first + key, rows, kv_head);
-    keys_run(args, s, t, steps, key, begin, least(end, seen), head);
-    if (s->ahead == 1 && key >= begin) sums_store(args, s, 0, t->dq, first, key, rows, head);
-    if (!last || seen > end) continue;
+    keys_run(args, s, t, steps, key, head);
+    if (s->ahead == 1 && key >= t->begin) sums_store(args, s, 0, t->dq, first, key, rows, head);
+    if (!last || last_query(s, key, length) > t->end) continue;
     sums_store(args, s, 1, t->dk, first, key, rows, kv_head);
     sums_store(args, s, 2, t->dv, first, key, rows, kv_head);
   }
@@ -200,7 +212,6 @@ static void kv_head_run(const ls_kernel_args *args, const attention_shape *shape
   attention_shape of = *shape, *s = &of;
   of.end = length;
   const int64_t width = s->width, last = (kv_head + 1) * s->group - 1;
-  const int64_t range = round_up(RANGE_FLOATS / width, QUERIES);
   memset(t->dk, 0, (size_t)(t->rows * width) * sizeof(float));
   memset(t->dv, 0, (size_t)(t->rows * width) * sizeof(float));
   memset(t->sums, 0, (size_t)(2 * t->rows) * sizeof(float));
@@ -214,8 +225,7 @@ static void kv_head_run(const ls_kernel_args *args, const attention_shape *shape
     sums_load(args, s, t, steps, 0, first, length, head);
     steps->head_ready(s, t);
     memset(t->dq, 0, (size_t)(t->rows * width) * sizeof(float));
-    for (int64_t begin = 0; begin < length; begin += range)
-      range_run(args, s, t, steps, first, begin, least(length, begin + range), head);
+    for (t->end = 0; next_range(s, t, length);) range_run(args, s, t, steps, first, head);
     if (s->ahead > 1) sums_store(args, s, 0, t->dq, first, 0, length, head);
   }
 }
@@ -255,7 +265,8 @@ static void placed_block_load(const ls_kernel_args *args, const attention_shape 
   t->key_row = key;
 }
 
-/* The loaded head's queries against the keys of the block that begins at `key`, run by run. */
+/* The loaded head's queries at hand against the keys of the block that begins at `key`, run by run.
+ */
 static void placed_keys_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
                             const backward_steps *steps, const placed_rows *queries, int64_t first,
                             int64_t key, int64_t head) {
@@ -269,8 +280,9 @@ static void placed_keys_run(const ls_kernel_args *args, const attention_shape *s
     of.from = run.begin;
     t->mask = attention_mask_of(args, &args->in[1], draws_at(args, 6), head);
     if (t->mask.draws) t->mask.draws += run.row - run.begin;
-    const int64_t end = least(run.end, key + KEYS - 1 + s->window);
-    const int64_t seeing = first_query(s, key), begin = run.begin > seeing ? run.begin : seeing;
+    const int64_t end = least(least(run.end, t->end), key + KEYS - 1 + s->window);
+    const int64_t seeing = first_query(s, key), from = seeing > t->begin ? seeing : t->begin;
+    const int64_t begin = run.begin > from ? run.begin : from;
     for (int64_t at = begin / QUERIES * QUERIES; at < end; at += QUERIES)
       steps->queries_run(args, &of, t, bend, key, at, least(QUERIES, run.end - at));
   }
@@ -281,6 +293,22 @@ static void placed_store(const ls_kernel_args *args, const attention_shape *s, i
   placed_run run = {0};
   while (placed_next(rows, first, s->sequence, &run))
     sums_store(args, s, output, sums, run.row - run.begin, run.begin, run.end - run.begin, head);
+}
+
+/* The loaded head's queries at hand, of which there may be none here, and all keys. */
+static void placed_range_run(const ls_kernel_args *args, const attention_shape *s,
+                             backward_tiles *t, const backward_steps *steps,
+                             const placed_rows *queries, const placed_rows *keys, int64_t first,
+                             int64_t head) {
+  bool any = false;
+  placed_run run = {0};
+  while (!any && placed_next(queries, first, s->sequence, &run))
+    any = run.begin < t->end && run.end > t->begin;
+  for (int64_t key = 0; key < s->sequence && any; key += KEYS) {
+    if (!is_near(s, t->begin, t->end, key, key + KEYS - 1)) continue;
+    placed_block_load(args, s, t, steps, keys, first, key, head / s->group);
+    placed_keys_run(args, s, t, steps, queries, first, key, head);
+  }
 }
 
 /* One KV head of a sequence whose tokens lie in an order of their own. Keys that no query here sees
@@ -295,10 +323,8 @@ static void placed_kv_head_run(const ls_kernel_args *args, const attention_shape
   memset(t->dv, 0, (size_t)(t->rows * s->width) * sizeof(float));
   for (int64_t head = kv_head * s->group; head < (kv_head + 1) * s->group; head++) {
     placed_head_load(args, s, t, steps, &queries, first, head);
-    for (int64_t key = 0; key < s->sequence; key += KEYS) {
-      placed_block_load(args, s, t, steps, &keys, first, key, kv_head);
-      placed_keys_run(args, s, t, steps, &queries, first, key, head);
-    }
+    for (t->end = 0; next_range(s, t, s->sequence);)
+      placed_range_run(args, s, t, steps, &queries, &keys, first, head);
     placed_store(args, s, 0, t->dq, &queries, first, head);
   }
   placed_store(args, s, 1, t->dk, &keys, first, kv_head);
@@ -351,8 +377,8 @@ static void ring_head_load(const ls_kernel_args *args, const attention_shape *s,
   steps->head_ready(s, t);
 }
 
-/* The loaded head's queries of one run against the loaded block of keys, which has places from
- * `key` to `end`. Places are counted so that those of queries are their rows. */
+/* The loaded head's queries at hand of one run against the loaded block of keys, which has places
+ * from `key` to `end`. Places are counted so that those of queries are their rows. */
 static void ring_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
                      const backward_steps *steps, const placed_run *run, int64_t key, int64_t end,
                      int64_t head) {
@@ -363,9 +389,9 @@ static void ring_run(const ls_kernel_args *args, const attention_shape *s, backw
   of.end = end - back;
   of.from = run->row;
   if (of.end <= of.first) return;
-  const int64_t last = least(run->end - back, of.end - 1 + s->window);
-  const int64_t begin = (from > run->row ? from : run->row) / 2 * 2;
-  for (int64_t at = begin; at < last; at += QUERIES)
+  const int64_t last = least(least(run->end - back, t->end), of.end - 1 + s->window);
+  const int64_t here = run->row > t->begin ? run->row : t->begin;
+  for (int64_t at = (from > here ? from : here) / 2 * 2; at < last; at += QUERIES)
     steps->queries_run(args, &of, t, bend, from, at, least(QUERIES, last - at));
 }
 
@@ -394,29 +420,58 @@ static void ring_store(const ls_kernel_args *args, const attention_shape *s, int
                share->piece, head);
 }
 
+/* Between which places the queries at hand are: none before *begin, none from *end on. */
+static void ring_span(const backward_tiles *t, const ring_share *queries, int64_t number,
+                      int64_t first, int64_t sequence, int64_t *begin, int64_t *end) {
+  *begin = sequence, *end = 0;
+  for (int64_t p = 0; p < queries->pieces; p++) {
+    const placed_rows rows = ring_places(queries, ring_row(queries, number, p));
+    placed_run run = {0};
+    while (placed_next(&rows, first, sequence, &run)) {
+      const int64_t back = run.begin - run.row - p * queries->piece;
+      const int64_t from = t->begin + back > run.begin ? t->begin + back : run.begin;
+      const int64_t to = least(t->end + back, run.end);
+      if (from >= to) continue;
+      *begin = least(*begin, from);
+      *end = to > *end ? to : *end;
+    }
+  }
+}
+
+/* The loaded head's queries at hand, and all keys of the block. */
+static void ring_range_run(const ls_kernel_args *args, const attention_shape *s, backward_tiles *t,
+                           const backward_steps *steps, const ring_share *queries,
+                           const ring_share *all_keys, int64_t number, int64_t head) {
+  const int64_t sequence = args->attributes->sequence, first = ring_first(args, queries, number);
+  int64_t begin, end;
+  ring_span(t, queries, number, first, sequence, &begin, &end);
+  for (int64_t p = 0; p < all_keys->pieces; p++) {
+    const int64_t row = ring_row(all_keys, number, p);
+    const placed_rows rows = ring_places(all_keys, row);
+    placed_run keys = {0};
+    while (placed_next(&rows, first, sequence, &keys))
+      for (int64_t key = keys.begin; key < keys.end; key += KEYS) {
+        const int64_t at = keys.row + key - keys.begin, stop = least(keys.end, key + KEYS);
+        if (!is_near(s, begin, end, key, stop - 1)) continue;
+        t->key_row = p * all_keys->piece + at;
+        block_load(args, s, t, steps, row + at, stop - key, head / s->group);
+        ring_queries_run(args, s, t, steps, queries, number, key, stop, head);
+      }
+  }
+}
+
 /* One KV head of one sequence's rows. Keys that no query here sees have a gradient of zero. */
 static void ring_kv_head_run(const ls_kernel_args *args, const attention_shape *s,
                              backward_tiles *t, int64_t number, int64_t kv_head) {
   const backward_steps *steps = steps_for(args, 4);
   const ring_share all_keys = ring_share_of(args, &args->in[2], 7, NULL);
   const ring_share queries = ring_share_of(args, &args->in[1], 7, &args->in[6]);
-  const int64_t first = ring_first(args, &queries, number);
   memset(t->dk, 0, (size_t)(t->rows * s->width) * sizeof(float));
   memset(t->dv, 0, (size_t)(t->rows * s->width) * sizeof(float));
   for (int64_t head = kv_head * s->group; head < (kv_head + 1) * s->group; head++) {
     ring_head_load(args, s, t, steps, &queries, number, head);
-    for (int64_t p = 0; p < all_keys.pieces; p++) {
-      const int64_t row = ring_row(&all_keys, number, p);
-      const placed_rows rows = ring_places(&all_keys, row);
-      placed_run keys = {0};
-      while (placed_next(&rows, first, args->attributes->sequence, &keys))
-        for (int64_t key = keys.begin; key < keys.end; key += KEYS) {
-          const int64_t at = keys.row + key - keys.begin, end = least(keys.end, key + KEYS);
-          t->key_row = p * all_keys.piece + at;
-          block_load(args, s, t, steps, row + at, end - key, kv_head);
-          ring_queries_run(args, s, t, steps, &queries, number, key, end, head);
-        }
-    }
+    for (t->end = 0; next_range(s, t, queries.pieces * queries.piece);)
+      ring_range_run(args, s, t, steps, &queries, &all_keys, number, head);
     ring_store(args, s, 0, t->dq, &queries, number, head);
   }
   ring_store(args, s, 1, t->dk, &all_keys, number, kv_head);

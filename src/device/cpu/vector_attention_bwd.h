@@ -22,6 +22,7 @@ typedef struct backward_tiles {
   float *q, *go, *dq;                        /* [rows, width]: of one query head */
   float *sums, *deltas;                      /* [rows]: log-sum-exp to base 2; do . o */
   int64_t rows;
+  int64_t begin, end;                   /* rows of queries at hand: see next_range */
   int64_t key_row;                      /* row of dk and dv of the loaded block of keys */
   int64_t ahead, ahead_end, ahead_head; /* rows of the next head: see rows_expect */
   attention_mask mask;                  /* of the loaded head, by place */
