@@ -138,7 +138,7 @@ for i in 0 1 2 3 4 5 6 7 8 9 10 11; do
 done >several.jsonl
 both 5e-6 $base dtype=fp32 $classes mesh.tp=2 classes.weights=[1,2,0.5]
 several="$classes data.text=several.jsonl classes.several=true train.batch=1"
-both 5e-6 $base dtype=fp32 $several
+both 5e-6 $base dtype=fp32 $several classes.weights=[2,0.5]
 both 2e-2 $base dtype=bf16 $several mesh.tp=2
 
 # A teacher, whose checkpoint is the base.
