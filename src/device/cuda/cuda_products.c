@@ -22,7 +22,7 @@ enum {
   ADD_BIAS = 4,        /* CUBLASLT_EPILOGUE_BIAS */
 };
 
-enum { MOST_SHAPES = 256 };
+enum { MOST_SHAPES = 1024 }; /* of all programs of a rank */
 
 /* What a product is to the library. */
 typedef struct shape {
