@@ -31,7 +31,7 @@ enum {
   NOT_SUPPORTED = 15
 };
 
-enum { MOST_SHAPES = 256 };
+enum { MOST_SHAPES = 1024 }; /* of all programs of a rank */
 
 /* What a product is to the library. */
 typedef struct shape {
