@@ -153,6 +153,10 @@ static bool same_instruction(const ls_instruction *a, const ls_instruction *b) {
          ls_attributes_equal(&a->attributes, &b->attributes);
 }
 
+static bool same_list(const int *a, int count, const int *b, int other) {
+  return count == other && (!count || memcmp(a, b, sizeof *a * (size_t)count) == 0);
+}
+
 static bool same_code(const ls_program *a, const ls_program *b) {
   if (a->instructions.count != b->instructions.count) return false;
   for (int i = 0; i < a->instructions.count; i++)
@@ -161,9 +165,8 @@ static bool same_code(const ls_program *a, const ls_program *b) {
   for (int i = 0; i < a->bodies.count; i++) {
     const ls_body *x = &a->bodies.items[i], *y = &b->bodies.items[i];
     if (x->first != y->first || x->count != y->count ||
-        x->buffer_groups.count != y->buffer_groups.count ||
-        memcmp(x->buffer_groups.items, y->buffer_groups.items,
-               sizeof(int) * (size_t)x->buffer_groups.count) != 0)
+        !same_list(x->buffer_groups.items, x->buffer_groups.count, y->buffer_groups.items,
+                   y->buffer_groups.count))
       return false;
   }
   return true;
@@ -176,8 +179,8 @@ static bool same_numbers(const ls_program *a, const ls_program *b) {
   return a->kind == b->kind && a->stage == b->stage && a->alignment == b->alignment &&
          a->tokens == b->tokens && a->sequence == b->sequence && a->chunks == b->chunks &&
          a->replay_boundary < 0 && b->replay_boundary < 0 && a->logits == b->logits &&
-         a->reference == b->reference && a->loads.count == b->loads.count &&
-         memcmp(a->loads.items, b->loads.items, sizeof(int) * (size_t)a->loads.count) == 0 &&
+         a->reference == b->reference &&
+         same_list(a->loads.items, a->loads.count, b->loads.items, b->loads.count) &&
          memcmp(a->cell, b->cell, sizeof a->cell) == 0 && memcmp(&x, &y, sizeof x) == 0 &&
          memcmp(&a->mesh, &b->mesh, sizeof a->mesh) == 0;
 }
