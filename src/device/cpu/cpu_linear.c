@@ -317,13 +317,12 @@ static void few_sums_turns(const void *work, int part, int64_t begin, int64_t en
 
 /* A gradient with few rows or columns: some tokens after others, so that scratch is bounded. */
 static ls_status few_sums(const ls_linear *l, const ls_kernel_args *args, ls_error *error) {
-  enum { AT_ONCE = 8192 };
   const bool turned = l->k < l->m;
   const int64_t few = turned ? l->k : l->m, many = turned ? l->m : l->k;
-  const size_t bytes = (size_t)ls_few_sums_words(least(l->n, AT_ONCE), few) * sizeof(uint32_t);
+  const size_t bytes = ls_few_sums_bytes(l);
   uint32_t *pairs = ls_cpu_scratch(args, bytes);
   if (!pairs) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
-  for (int64_t row = 0; row < l->n; row += AT_ONCE) {
+  for (int64_t row = 0; row < l->n; row += LS_FEW_SUMS_TOKENS) {
     const ls_bf16_rows nk = {(const uint16_t *)(const void *)element(l->nk, row, 0),
                              l->nk->dims[1]};
     const ls_bf16_rows nm = {(const uint16_t *)(const void *)element(l->nm, row, 0),
@@ -332,7 +331,7 @@ static ls_status few_sums(const ls_linear *l, const ls_kernel_args *args, ls_err
                               .stride = l->mk->dims[1],
                               .few = turned ? nk : nm,
                               .many = turned ? nm : nk,
-                              .tokens = least(AT_ONCE, l->n - row),
+                              .tokens = least(LS_FEW_SUMS_TOKENS, l->n - row),
                               .few_columns = few,
                               .many_columns = many,
                               .turned = turned,
@@ -352,9 +351,7 @@ static bool multiplies_pairs(const ls_linear *l, const ls_device_facts *facts) {
 }
 
 static bool has_few_sums(const ls_linear *l, const ls_device_facts *facts) {
-  enum { FEW = 2 * LS_FEW_SUMS_UNIT };
-  return l->kind == LS_OP_LINEAR_DW && least(l->m, l->k) <= FEW && l->mk->dtype == LS_F32 &&
-         multiplies_pairs(l, facts);
+  return ls_few_sums_bytes(l) > 0 && multiplies_pairs(l, facts);
 }
 
 static void shallow_turns(const void *work, int part, int64_t begin, int64_t end) {

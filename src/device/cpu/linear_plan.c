@@ -105,12 +105,23 @@ size_t ls_product_scratch(const ls_device_facts *facts, const ls_product *p, int
   return (size_t)((whole < most ? whole : most) * (threads > 1 ? threads : 1) + sums);
 }
 
+static bool reads_bf16(const ls_linear *l) {
+  return l->nk->dtype == LS_BF16 && l->nm->dtype == LS_BF16;
+}
+
 bool ls_linear_is_few_rows(const ls_linear *l) {
   return l->kind == LS_OP_LINEAR && l->n <= LS_FEW_ROWS && l->mk->dtype != LS_F16;
 }
 
 size_t ls_few_rows_bytes(const ls_linear *l) {
   return (size_t)(l->n * (l->k + l->m) + 32) * sizeof(float);
+}
+
+size_t ls_few_sums_bytes(const ls_linear *l) {
+  enum { FEW = 2 * LS_FEW_SUMS_UNIT };
+  const int64_t few = least(l->m, l->k);
+  if (l->kind != LS_OP_LINEAR_DW || few > FEW || l->mk->dtype != LS_F32 || !reads_bf16(l)) return 0;
+  return (size_t)ls_few_sums_words(least(l->n, LS_FEW_SUMS_TOKENS), few) * sizeof(uint32_t);
 }
 
 enum {
@@ -284,7 +295,10 @@ static size_t recipe(const ls_device_facts *facts, ls_op_kind kind, const ls_ker
   const ls_linear l = ls_linear_read(kind, args, whole);
   if (l.n <= 0 || l.m <= 0 || l.k <= 0) return 0;
   if (ls_linear_is_few_rows(&l)) return ls_few_rows_bytes(&l);
-  if (!ls_linear_has_blocks(&l)) return scratch_of(facts, &l);
+  if (!ls_linear_has_blocks(&l)) {
+    const size_t bytes = scratch_of(facts, &l), few = ls_few_sums_bytes(&l);
+    return bytes > few ? bytes : few;
+  }
   ls_panel panel;
   ls_panel_make(&l, 0, ls_panel_columns(facts, &l), &panel);
   return ls_panel_bytes(&panel) + ls_panel_scratch(facts, &l);

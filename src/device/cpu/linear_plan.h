@@ -57,6 +57,11 @@ size_t ls_product_scratch(const ls_device_facts *facts, const ls_product *produc
 bool ls_linear_is_few_rows(const ls_linear *l);
 size_t ls_few_rows_bytes(const ls_linear *l);
 
+/* Scratch of the kernel for gradients of bf16 with few rows or columns, some tokens after others;
+ * 0: it is none. */
+enum { LS_FEW_SUMS_TOKENS = 8192 };
+size_t ls_few_sums_bytes(const ls_linear *l);
+
 /* A product of many rows and weights in blocks: a panel of weights, from which so many columns of
  * the target are made, is restored as a matrix, to be multiplied while it is in the caches. */
 typedef struct ls_panel {
