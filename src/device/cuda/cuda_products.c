@@ -44,13 +44,6 @@ typedef struct shape {
   ls_fp8 a, b; /* of codes; else none */
 } shape;
 
-/* Where the operands of a product begin; NULL: there is none. */
-typedef struct operands {
-  const char *a, *b, *bias;
-  char *out;
-  const float *a_scales, *b_scales;
-} operands;
-
 typedef struct prepared {
   shape of;
   cublasLtMatmulDesc_t product;
@@ -250,8 +243,8 @@ static ls_status choose(const ls_cuda_products *products, prepared *made, ls_err
   return LS_OK;
 }
 
-static ls_status prepare(ls_cuda_products *products, const shape *of, const operands *at,
-                         prepared **found, ls_error *error) {
+static ls_status prepare(ls_cuda_products *products, const shape *of, prepared **found,
+                         ls_error *error) {
   for (int i = 0; i < products->count; i++)
     if (memcmp(&products->items[i]->of, of, sizeof *of) == 0) {
       *found = products->items[i];
@@ -263,7 +256,6 @@ static ls_status prepare(ls_cuda_products *products, const shape *of, const oper
   if (!made) return ls_fail(error, LS_FAILED, "out of memory for a product");
   made->of = *of;
   ls_status status = describe(made, error);
-  if (status == LS_OK) status = point(made, at, error);
   if (status == LS_OK) status = choose(products, made, error);
   if (status != LS_OK) {
     destroy(made);
