@@ -271,6 +271,12 @@ static void products_of_codes_are_timed_too(void **state) {
   const job none = trained(1, "dtype=fp8", NULL);
   assert_takes(&none, 0, FASTEST);
   assert_int_equal(none.stepped.codes, 0);
+  ls_error error = {0}; /* found, and refused in each way */
+  assert_int_equal(ls_directory_remove(in_folder("lockstep"), &error), LS_OK);
+  setenv("LS_STAND_IN", "gpus=2,ways=8,codes=found", 1);
+  const job refused = trained(1, "dtype=fp8", NULL);
+  assert_true(refused.timings > 0 && refused.stepped.codes == 0);
+  assert_int_equal(kept_of(", e4m3 by "), 0);
 }
 
 static void ranks_take_what_the_first_of_them_found(void **state) {

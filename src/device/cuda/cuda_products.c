@@ -164,9 +164,13 @@ static ls_status set(const prepared *made, cublasEnum attribute, const void *val
              "cublasLtMatmulDescSetAttribute", error);
 }
 
-static ls_status set_scales(const prepared *made, const float *a, const float *b, ls_error *error) {
-  LS_TRY(set(made, PRODUCT_SCALE_A, &a, sizeof a, error));
-  return set(made, PRODUCT_SCALE_B, &b, sizeof b, error);
+/* What a call has and a shape has not. */
+static ls_status point(const prepared *made, const void *bias, const float *a_scales,
+                       const float *b_scales, ls_error *error) {
+  if (made->of.biased) LS_TRY(set(made, PRODUCT_BIAS, &bias, sizeof bias, error));
+  if (!made->of.scaled) return LS_OK;
+  LS_TRY(set(made, PRODUCT_SCALE_A, &a_scales, sizeof a_scales, error));
+  return set(made, PRODUCT_SCALE_B, &b_scales, sizeof b_scales, error);
 }
 
 static ls_status describe(prepared *made, ls_error *error) {
@@ -188,8 +192,8 @@ static ls_status describe(prepared *made, ls_error *error) {
   if (of->scaled) {
     LS_TRY(set(made, PRODUCT_SCALES_OF_A, &each_row, sizeof each_row, error));
     LS_TRY(set(made, PRODUCT_SCALES_OF_B, &each_row, sizeof each_row, error));
-    LS_TRY(set_scales(made, &nowhere, &nowhere, error));
   }
+  LS_TRY(point(made, &nowhere, &nowhere, &nowhere, error));
   const cublasEnum a = type_of_codes(of->a, of->in), b = type_of_codes(of->b, of->in);
   LS_TRY(add_layout(of->transpose_a, of->rows, of->depth, of->stride_a, a, &made->a, error));
   LS_TRY(add_layout(of->transpose_b, of->depth, of->columns, of->stride_b, b, &made->b, error));
@@ -285,8 +289,7 @@ static ls_status run(const ls_cuda_stream *stream, const prepared *made,
                      const cublasLtMatmulAlgo_t *way, const ls_cuda_operands *at, bool add,
                      cublasStatus_t *answer, ls_error *error) {
   const float one = 1, kept = add ? 1 : 0;
-  if (at->bias) LS_TRY(set(made, PRODUCT_BIAS, &at->bias, sizeof at->bias, error));
-  if (made->of.scaled) LS_TRY(set_scales(made, at->a_scales, at->b_scales, error));
+  LS_TRY(point(made, at->bias, at->a_scales, at->b_scales, error));
   *answer = library()->cublasLtMatmul(stream->products->handle, made->product, &one, at->a, made->a,
                                       at->b, made->b, &kept, at->out, made->out, at->out, made->out,
                                       way, at->workspace, at->workspace_bytes, stream->compute);

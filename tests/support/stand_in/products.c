@@ -2,8 +2,8 @@
  * ways=8 a product has several (see `ways` below), whose times events tell: one fails, one takes
  * more workspace than there is, some round differently. disagree=1: other GPUs find another one the
  * fastest; product_fail=N: the Nth product fails. codes=none: it finds no product of 8 bits;
- * fail_codes=N: the Nth of these fails. They are counted as "products of codes", and what is asked
- * for ways as "products described". */
+ * codes=found: it finds them and refuses them; fail_codes=N: the Nth of these fails. They are
+ * counted as "products of codes", and what is asked for ways as "products described". */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
