@@ -331,6 +331,20 @@ static inline void describe(const op_case *c, const variant *v, int output) {
   print_error("\n");
 }
 
+/* Whether weights are made of blocks, and rounded before the product. */
+static inline bool rounds_weights(const op_case *c) {
+  return c->kind == LS_OP_LINEAR_BLOCKS || c->kind == LS_OP_LINEAR_BLOCKS_DX;
+}
+
+/* What few numbers may be apart by that are small by chance: sums of a thousand terms that cancel,
+ * gradients of scores, which are differences of what is rounded to 16 bits, and sums of weights
+ * rounded to these, whose terms are as large as ever. */
+static inline double floor_of_few(const op_case *c, int64_t numbers, double tolerance) {
+  if (rounds_weights(c) && tolerance > 1e-4) return tolerance * sqrt((double)c->in[0].valid[1]);
+  if (numbers < 4) return 2e-3;
+  return c->kind == LS_OP_ATTENTION_BWD ? 1e-3 : 2e-4;
+}
+
 /* What rounding takes off a number: to the type it is stored as, or on the way. Attention on bf16
  * rounds exponentials to it where there are instructions that multiply it, as flash attention does;
  * what is stored as fp32 is then no more exact, but for the log-sum-exp. Going back it rounds the
@@ -343,7 +357,7 @@ static inline double tolerance_of(const op_case *c, const variant *v, int output
   if (rounds && c->kind == LS_OP_ATTENTION_BWD) return 0x1p-7;
   const bool forward = c->kind == LS_OP_ATTENTION || c->kind == LS_OP_SINK_ATTENTION;
   const bool on_the_way = rounds && forward && output == 0;
-  const bool twice = c->kind == LS_OP_LINEAR_BLOCKS || c->kind == LS_OP_LINEAR_BLOCKS_DX;
+  const bool twice = rounds_weights(c);
   if (stored == LS_BF16 || on_the_way) return twice ? 0x1p-7 : 0x1p-8;
   if (stored == LS_F16) return twice ? 0x1p-9 : 0x1p-10;
   return 1e-5;
@@ -369,11 +383,9 @@ static inline void output_compare_within(const op_case *c, const variant *v, int
   }
   const int64_t count = o->valid[0] * columns;
   const double root_count = sqrt((double)count);
-  /* A few sums of a thousand terms that cancel may all be small by chance; so may the gradients of
-   * scores, which are differences of what is rounded to 16 bits. */
+  const int64_t numbers = o->valid[0] * (o->ndim > 1 ? o->valid[1] : 1);
   const double smallest = got->dtype == LS_F16 ? 0x1p-24 : 1e-30;
-  const double least = count < 4 ? 2e-3 : c->kind == LS_OP_ATTENTION_BWD ? 1e-3 : 2e-4;
-  const double few = count < 64 ? least : smallest;
+  const double few = numbers < 64 ? floor_of_few(c, numbers, tolerance) : smallest;
   const double floor = c->floor > few ? c->floor : few;
   const bool near = sqrt(distance) <= tolerance * sqrt(norm) + floor * root_count;
   if (!near || !(largest * root_count <= 30 * (tolerance * sqrt(norm) + floor * root_count))) {
