@@ -134,23 +134,18 @@ foreach(source ${test_sources} ${tree_tests})
   endif()
 endforeach()
 
-# A program that opens NVIDIA's libraries finds the stand-ins.
-foreach(name cuda_products_test cuda_plans_test cuda_steps_test)
-  if(TEST ${name})
-    set_tests_properties(${name} PROPERTIES
-      ENVIRONMENT "LD_LIBRARY_PATH=${stand_in_folder};LS_STAND_IN=gpus=1")
-  endif()
-endforeach()
-foreach(name cuda_nccl_test cuda_tuning_test)
-  if(TEST ${name})
-    set_tests_properties(${name} PROPERTIES
-      ENVIRONMENT "LD_LIBRARY_PATH=${stand_in_folder};LS_STAND_IN=gpus=2")
-  endif()
-endforeach()
-if(TEST peer_engine_test)
-  set_tests_properties(peer_engine_test PROPERTIES
-    ENVIRONMENT "LD_LIBRARY_PATH=${stand_in_folder};LS_STAND_IN=gpus=3")
-endif()
+# A program that opens NVIDIA's libraries finds the stand-ins, of so many GPUs.
+function(lockstep_on_stand_ins gpus)
+  foreach(name ${ARGN})
+    if(TEST ${name})
+      set_property(TEST ${name} APPEND PROPERTY
+        ENVIRONMENT "LD_LIBRARY_PATH=${stand_in_folder}" "LS_STAND_IN=gpus=${gpus}")
+    endif()
+  endforeach()
+endfunction()
+lockstep_on_stand_ins(1 cuda_products_test cuda_plans_test cuda_steps_test)
+lockstep_on_stand_ins(2 cuda_nccl_test cuda_tuning_test)
+lockstep_on_stand_ins(3 peer_engine_test)
 
 # Each example runs as a test, without arguments, from the root of the tree.
 foreach(source ${example_sources})
