@@ -84,8 +84,8 @@ static bool same_action(const trail *a, int at, const trail *b, int other, int l
          y->action.microbatch == (m < 0 ? m : m + later);
 }
 
-/* Whether what an action was last given its memory by is `later` actions on in the other list too;
- * or, of what is not used meanwhile, the same before `until`. */
+/* Whether the action that used this one's memory before it is `later` actions on in the other list.
+ * What no action uses in between may have the same one in both, before `until`. */
 static bool same_before(const trail *a, int at, const trail *b, int other, int later, int until) {
   const int groups = a->program->bodies.items[action_of(a, at)->body].buffer_groups.count;
   for (int g = 0; g < groups; g++) {
