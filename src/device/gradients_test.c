@@ -263,9 +263,11 @@ static void make_sent(subject *s) {
   const ls_row_sending sending = {experts / held, 1, tokens * (chosen < held ? chosen : held), 0};
   const ls_routing slots = ls_graph_slots(s->graph, &routing, &sending, experts);
   const ls_routing arrivals = ls_graph_arrivals(s->graph, &slots);
-  const ls_tensor_id came = ls_graph_sent(s->graph, x, &slots, &arrivals);
-  const ls_tensor_id out =
-      ls_graph_returned(s->graph, ls_graph_weigh(s->graph, came, &arrivals), &slots, &arrivals);
+  const ls_tensor_id sent = ls_graph_to_slots(s->graph, x, &slots);
+  const ls_tensor_id came = ls_graph_arrive(s->graph, sent, &arrivals);
+  const ls_tensor_id weighed = ls_graph_weigh(s->graph, came, &arrivals);
+  const ls_tensor_id home = ls_graph_leave(s->graph, weighed, &arrivals);
+  const ls_tensor_id out = ls_graph_from_slots(s->graph, home, &slots);
   const ls_tensor *made = ls_graph_tensor(s->graph, out);
   const ls_root root = {out, ls_graph_state(s->graph, "slope", made->dims[0], made->dims[1])};
   *LS_APPEND(s->arena, &s->roots) = root;

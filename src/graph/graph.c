@@ -541,7 +541,7 @@ void ls_graph_left_out(ls_graph *graph, const ls_routing *routing, const ls_row_
       first_output(graph, LS_OP_LEFT_OUT, &attributes, &routing->experts, NULL);
 }
 
-/* The settings of the node that made the slots. */
+/* The settings of the node that made the slots or their arrivals. */
 static const ls_attributes *sending_of(const ls_graph *graph, const ls_routing *slots) {
   return &graph->nodes.items[ls_graph_tensor(graph, slots->rows)->producer].attributes;
 }
@@ -556,23 +556,26 @@ ls_routing ls_graph_arrivals(ls_graph *graph, const ls_routing *slots) {
   return (ls_routing){out[0], out[1], out[2], slots->filled};
 }
 
-ls_tensor_id ls_graph_sent(ls_graph *graph, ls_tensor_id x, const ls_routing *slots,
-                           const ls_routing *arrivals) {
-  const ls_attributes attributes = *sending_of(graph, slots);
-  const ls_tensor_id sent =
-      first_output(graph, LS_OP_TO_SLOTS, &attributes, (ls_tensor_id[]){x, slots->rows},
-                   ls_graph_tensor(graph, slots->experts)->dims);
-  return first_output(graph, LS_OP_ARRIVE, &attributes, (ls_tensor_id[]){sent, arrivals->rows},
+ls_tensor_id ls_graph_to_slots(ls_graph *graph, ls_tensor_id x, const ls_routing *slots) {
+  return first_output(graph, LS_OP_TO_SLOTS, sending_of(graph, slots),
+                      (ls_tensor_id[]){x, slots->rows},
+                      ls_graph_tensor(graph, slots->experts)->dims);
+}
+
+ls_tensor_id ls_graph_arrive(ls_graph *graph, ls_tensor_id sent, const ls_routing *arrivals) {
+  return first_output(graph, LS_OP_ARRIVE, sending_of(graph, arrivals),
+                      (ls_tensor_id[]){sent, arrivals->rows},
                       ls_graph_tensor(graph, arrivals->experts)->dims);
 }
 
-ls_tensor_id ls_graph_returned(ls_graph *graph, ls_tensor_id y, const ls_routing *slots,
-                               const ls_routing *arrivals) {
-  const ls_attributes attributes = *sending_of(graph, slots);
-  const ls_tensor_id sent =
-      first_output(graph, LS_OP_LEAVE, &attributes, (ls_tensor_id[]){y, arrivals->rows}, NULL);
-  return first_output(graph, LS_OP_FROM_SLOTS, &attributes, (ls_tensor_id[]){sent, slots->rows},
-                      NULL);
+ls_tensor_id ls_graph_leave(ls_graph *graph, ls_tensor_id y, const ls_routing *arrivals) {
+  return first_output(graph, LS_OP_LEAVE, sending_of(graph, arrivals),
+                      (ls_tensor_id[]){y, arrivals->rows}, NULL);
+}
+
+ls_tensor_id ls_graph_from_slots(ls_graph *graph, ls_tensor_id sent, const ls_routing *slots) {
+  return first_output(graph, LS_OP_FROM_SLOTS, sending_of(graph, slots),
+                      (ls_tensor_id[]){sent, slots->rows}, NULL);
 }
 
 ls_tensor_id ls_graph_grouped_up(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,

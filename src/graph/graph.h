@@ -341,12 +341,13 @@ ls_routing ls_graph_arrivals(ls_graph *graph, const ls_routing *slots);
 /* A loss of 0, or of infinity where a rank has not slots enough for what its tokens choose. */
 void ls_graph_left_out(ls_graph *graph, const ls_routing *routing, const ls_row_sending *sending,
                        int64_t experts);
-/* x [n, c] as rows [ranks x senders x slots, c] that have come to their experts, and the sum of
- * each token's, that have come back. */
-ls_tensor_id ls_graph_sent(ls_graph *graph, ls_tensor_id x, const ls_routing *slots,
-                           const ls_routing *arrivals);
-ls_tensor_id ls_graph_returned(ls_graph *graph, ls_tensor_id y, const ls_routing *slots,
-                               const ls_routing *arrivals);
+/* x [n, c] as slots [ranks, senders x slots, c], and as rows [ranks x senders x slots, c] of the
+ * experts that they have come to; these as slots again, and the sum of each token's. Between the
+ * first two and between the last two ranks exchange what they hold. */
+ls_tensor_id ls_graph_to_slots(ls_graph *graph, ls_tensor_id x, const ls_routing *slots);
+ls_tensor_id ls_graph_arrive(ls_graph *graph, ls_tensor_id sent, const ls_routing *arrivals);
+ls_tensor_id ls_graph_leave(ls_graph *graph, ls_tensor_id y, const ls_routing *arrivals);
+ls_tensor_id ls_graph_from_slots(ls_graph *graph, ls_tensor_id sent, const ls_routing *slots);
 /* x plus the row of bias [experts, columns] that its expert has. */
 ls_tensor_id ls_graph_grouped_bias(ls_graph *graph, ls_tensor_id x, ls_tensor_id bias,
                                    const ls_routing *routing);

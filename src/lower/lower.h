@@ -69,6 +69,7 @@ typedef struct ls_lowering {
   const int *producer, *last_use;  /* by sharded value: nodes that make it and last read it; -1 */
   const bool *read_by_weight;      /* by sharded value: a weight node reads it */
   bool again;                      /* nodes are lowered a second time, for RECOMPUTE */
+  LS_LIST(int) under_way;          /* collectives that the pass at hand has begun: instructions */
   const ls_logits_slices *slices;
   int64_t first_row, rows;       /* of the slice at hand; rows 0: nodes run for all rows */
   int *of_slice;                 /* program value of the slice, by sharded value; -1 */

@@ -252,6 +252,51 @@ static ls_write_mode write_mode(ls_lowering *lowering, const ls_shard_node *node
   return ls_lower_differ(lowering, &unit->raw, &unit->gradient) ? LS_WRITE : LS_ADD_AFTER_FIRST;
 }
 
+static int storage_of(const ls_lowering *lowering, int value) {
+  return lowering->program->values.items[value].storage;
+}
+
+/* Whether an instruction touches what a collective fills, or writes what it reads. */
+static bool meets(const ls_lowering *lowering, const ls_instruction *begun,
+                  const ls_instruction *other) {
+  const int from = storage_of(lowering, begun->in[0]), to = storage_of(lowering, begun->out[0]);
+  for (int i = 0; i < other->inputs; i++)
+    if (storage_of(lowering, other->in[i]) == to) return true;
+  for (int o = 0; o < other->outputs; o++) {
+    const int written = storage_of(lowering, other->out[o]);
+    if (written == from || written == to) return true;
+  }
+  return false;
+}
+
+/* Ends a collective, or begins and ends it at once where no op would run beside it. */
+static void end_collective(ls_lowering *lowering, int begun) {
+  ls_program *program = lowering->program;
+  bool beside = false;
+  for (int i = begun + 1; i < program->instructions.count; i++)
+    beside |= program->instructions.items[i].collective == LS_COLLECTIVE_NONE;
+  if (!beside) {
+    program->instructions.items[begun].phase = LS_WHOLE;
+    return;
+  }
+  ls_instruction end = program->instructions.items[begun];
+  end.phase = LS_END;
+  *LS_APPEND(program->arena, &program->instructions) = end;
+}
+
+/* Ends collectives that `next` cannot run beside; NULL: all. */
+static void end_collectives(ls_lowering *lowering, const ls_instruction *next) {
+  int left = 0;
+  for (int t = 0; t < lowering->under_way.count; t++) {
+    const int begun = lowering->under_way.items[t];
+    if (next && !meets(lowering, &lowering->program->instructions.items[begun], next))
+      lowering->under_way.items[left++] = begun;
+    else
+      end_collective(lowering, begun);
+  }
+  lowering->under_way.count = left;
+}
+
 static void lower_node(ls_lowering *lowering, int n) {
   const ls_shard_node *node = &lowering->sharded->nodes.items[n];
   ls_instruction made = {.collective = node->collective,
@@ -283,6 +328,12 @@ static void lower_node(ls_lowering *lowering, int n) {
     if (lowering->rows && has_tokens(lowering, node, node->inputs + o))
       made.out[o] = rows_of(lowering, node->out[o]);
     made.write[o] = write_mode(lowering, node, o);
+  }
+  end_collectives(lowering, &made);
+  if (made.collective != LS_COLLECTIVE_NONE && !lowering->rows) {
+    made.phase = LS_BEGIN;
+    *LS_APPEND(lowering->program->arena, &lowering->under_way) =
+        lowering->program->instructions.count;
   }
   *LS_APPEND(lowering->program->arena, &lowering->program->instructions) = made;
 }
@@ -326,11 +377,7 @@ static void lower_slices(ls_lowering *lowering) {
   lowering->rows = 0;
 }
 
-void ls_lower_pass(ls_lowering *lowering, ls_action_kind kind, int segment) {
-  if (kind == LS_ACTION_RECOMPUTE) {
-    lower_again(lowering, segment);
-    return;
-  }
+static void lower_nodes(ls_lowering *lowering, ls_action_kind kind, int segment) {
   const ls_segment_nodes *nodes = &lowering->nodes[segment];
   for (int i = 0; i < nodes->count; i++) {
     const int n = nodes->items[i];
@@ -340,4 +387,12 @@ void ls_lower_pass(ls_lowering *lowering, ls_action_kind kind, int segment) {
     else if (!lowering->slices->nodes[n] && !lowering->slices->before[n])
       lower_node(lowering, n);
   }
+}
+
+void ls_lower_pass(ls_lowering *lowering, ls_action_kind kind, int segment) {
+  if (kind == LS_ACTION_RECOMPUTE)
+    lower_again(lowering, segment);
+  else
+    lower_nodes(lowering, kind, segment);
+  end_collectives(lowering, NULL);
 }

@@ -152,7 +152,54 @@ static ls_tensor_id multiply(ls_builder *builder, ls_tensor_id rows, const exper
   return ls_graph_grouped_down(graph, weighed, of->weights[2], config->experts, routing);
 }
 
-static ls_tensor_id routed(ls_builder *builder, ls_tensor_id x) {
+/* The shared expert up to its last product. */
+static ls_tensor_id shared_up(ls_builder *builder, ls_tensor_id x) {
+  const ls_model_config *config = builder->config;
+  ls_graph *graph = builder->graph;
+  const int64_t columns = config->shared_width;
+  const double deviation = config->initializer_range;
+  const ls_tensor_id gate =
+      ls_builder_project(builder, x, "shared.gate", columns, LS_TP_COLUMN, false, deviation);
+  const ls_tensor_id up =
+      ls_builder_project(builder, x, "shared.up", columns, LS_TP_COLUMN, false, deviation);
+  const ls_tensor_id y = ls_graph_swiglu(graph, gate, up, config->activation);
+  if (!config->shared_gate) return y;
+  const ls_tensor_id logit =
+      ls_builder_project(builder, x, "shared.router", 1, LS_TP_REPLICATED, false, deviation);
+  const ls_routing weight = ls_graph_row_sigmoid(graph, logit);
+  return ls_graph_weigh(graph, y, &weight);
+}
+
+static ls_tensor_id shared_down(ls_builder *builder, ls_tensor_id y) {
+  const ls_model_config *config = builder->config;
+  return ls_builder_project(builder, y, "shared.down", config->width, LS_TP_ROW, false,
+                            config->initializer_range);
+}
+
+/* What of the shared expert comes after an exchange in the graph is done while rows are sent: its
+ * first products while they go to the experts, the last while they come home. */
+static ls_tensor_id exchanged(ls_builder *builder, ls_tensor_id x, const ls_routing *routing,
+                              const expert_parameters *of) {
+  ls_graph *graph = builder->graph;
+  const int64_t experts = builder->config->experts;
+  const bool shared = builder->config->shared_width > 0;
+  ls_tensor_id beside = {-1};
+  bool bounded;
+  const ls_row_sending sending = sending_of(builder, &bounded);
+  if (bounded) ls_graph_left_out(graph, routing, &sending, experts);
+  const ls_routing slots = ls_graph_slots(graph, routing, &sending, experts);
+  const ls_tensor_id sent = ls_graph_to_slots(graph, x, &slots);
+  if (shared) beside = shared_up(builder, x);
+  const ls_routing arrivals = ls_graph_arrivals(graph, &slots);
+  const ls_tensor_id came = ls_graph_arrive(graph, sent, &arrivals);
+  const ls_tensor_id y = multiply(builder, came, of, &arrivals);
+  const ls_tensor_id home = ls_graph_leave(graph, y, &arrivals);
+  if (shared) beside = shared_down(builder, beside);
+  const ls_tensor_id sum = ls_graph_from_slots(graph, home, &slots);
+  return shared ? ls_graph_add(graph, sum, beside) : sum;
+}
+
+ls_tensor_id ls_decoder_experts(ls_builder *builder, ls_tensor_id x) {
   const ls_model_config *config = builder->config;
   ls_graph *graph = builder->graph;
   ls_choice choice = choice_of(builder);
@@ -166,40 +213,10 @@ static ls_tensor_id routed(ls_builder *builder, ls_tensor_id x) {
   const int64_t capacity = capacity_of(builder);
   if (capacity) routing = ls_graph_keep(graph, &routing, capacity, config->experts);
   const expert_parameters of = make_experts(builder);
-  if (!sends(builder)) {
-    const ls_tensor_id spread = ls_graph_dispatch(graph, x, &routing);
-    return ls_graph_combine(graph, multiply(builder, spread, &of, &routing), &routing);
-  }
-  bool bounded;
-  const ls_row_sending sending = sending_of(builder, &bounded);
-  if (bounded) ls_graph_left_out(graph, &routing, &sending, config->experts);
-  const ls_routing slots = ls_graph_slots(graph, &routing, &sending, config->experts);
-  const ls_routing arrivals = ls_graph_arrivals(graph, &slots);
-  const ls_tensor_id sent = ls_graph_sent(graph, x, &slots, &arrivals);
-  return ls_graph_returned(graph, multiply(builder, sent, &of, &arrivals), &slots, &arrivals);
-}
-
-static ls_tensor_id shared(ls_builder *builder, ls_tensor_id x) {
-  const ls_model_config *config = builder->config;
-  ls_graph *graph = builder->graph;
-  const int64_t columns = config->shared_width;
-  const double deviation = config->initializer_range;
-  const ls_tensor_id gate =
-      ls_builder_project(builder, x, "shared.gate", columns, LS_TP_COLUMN, false, deviation);
-  const ls_tensor_id up =
-      ls_builder_project(builder, x, "shared.up", columns, LS_TP_COLUMN, false, deviation);
-  ls_tensor_id y = ls_graph_swiglu(graph, gate, up, config->activation);
-  if (config->shared_gate) {
-    const ls_tensor_id logit =
-        ls_builder_project(builder, x, "shared.router", 1, LS_TP_REPLICATED, false, deviation);
-    const ls_routing weight = ls_graph_row_sigmoid(graph, logit);
-    y = ls_graph_weigh(graph, y, &weight);
-  }
-  return ls_builder_project(builder, y, "shared.down", config->width, LS_TP_ROW, false, deviation);
-}
-
-ls_tensor_id ls_decoder_experts(ls_builder *builder, ls_tensor_id x) {
-  const ls_tensor_id y = routed(builder, x);
-  if (!builder->config->shared_width) return y;
-  return ls_graph_add(builder->graph, y, shared(builder, x));
+  if (sends(builder)) return exchanged(builder, x, &routing, &of);
+  const ls_tensor_id spread = ls_graph_dispatch(graph, x, &routing);
+  const ls_tensor_id y =
+      ls_graph_combine(graph, multiply(builder, spread, &of, &routing), &routing);
+  return config->shared_width ? ls_graph_add(graph, y, shared_down(builder, shared_up(builder, x)))
+                              : y;
 }

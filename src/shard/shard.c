@@ -625,6 +625,37 @@ static void place_sources(sharder *s) {
   }
 }
 
+static bool makes(const ls_shard_node *node, int value) {
+  for (int o = 0; o < node->outputs; o++)
+    if (node->out[o] == value) return true;
+  return false;
+}
+
+static bool is_exchange(const ls_shard_node *node) {
+  return node->collective == LS_ALL_TO_ALL || node->collective == LS_PERMUTE;
+}
+
+/* What an op has made is sent on right behind it, so that ops which do not read it run meanwhile.
+ * What has come from another rank goes on no earlier than it did: a ring holds two blocks, not all
+ * of them. */
+static void exchange_early(ls_sharded *sharded) {
+  ls_shard_node *nodes = sharded->nodes.items;
+  for (int n = 0; n < sharded->nodes.count; n++) {
+    const ls_shard_node node = nodes[n];
+    if (!is_exchange(&node)) continue;
+    int at = n;
+    while (at > 0 && nodes[at - 1].segment == node.segment &&
+           nodes[at - 1].backward == node.backward && !makes(&nodes[at - 1], node.in[0]))
+      at--;
+    if (at == 0 || !makes(&nodes[at - 1], node.in[0]) ||
+        nodes[at - 1].collective != LS_COLLECTIVE_NONE || nodes[at - 1].segment != node.segment)
+      continue;
+    while (at < n && is_exchange(&nodes[at])) at++;
+    memmove(&nodes[at + 1], &nodes[at], (size_t)(n - at) * sizeof *nodes);
+    nodes[at] = node;
+  }
+}
+
 /* The half of the backward pass that no earlier layer waits for: ops that make nothing but
  * gradients of parameters, and what is converted for them alone. */
 static void find_weight_nodes(ls_sharded *sharded) {
@@ -693,6 +724,7 @@ ls_status ls_shard(const ls_graph *graph, const ls_layout *layout, ls_sharded **
     LS_TRY(choose_or_repeat(&s, &context, error));
     emit(&s, &context);
   }
+  exchange_early(out);
   find_weight_nodes(out);
   *sharded = out;
   return LS_OK;
