@@ -102,7 +102,7 @@ both 5e-6 0 dtype=fp32 optimizer.name=muon mesh.dp_shard=2 zero=3 mesh.tp=2
 both 2e-2 0 dtype=bf16 mesh.dp_shard=3 zero=2 train.batch=6 offload.optimizer=host
 GPUS="gpus=4,peers=none,seed=5,nccl_polls=20"
 both 5e-6 2 dtype=fp32 mesh.dp_shard=2 zero=3 train.microbatches=2
-GPUS="gpus=4" # peers are of no use to processes
+GPUS="gpus=4,peers=none"
 both 5e-6 2 dtype=fp32 mesh.pp=2 schedule=1f1b train.microbatches=2
 both 5e-6 4 dtype=fp32 mesh.dp_shard=2 zero=1 mesh.tp=2
 both 5e-6 2 dtype=fp32 optimizer.name=muon mesh.dp_shard=2 zero=1
@@ -163,7 +163,7 @@ done
 
 # Processes: one of two leaves a collective out, one is killed.
 if [ $mpi = yes ]; then
-  GPUS="gpus=2" GPUS_1="gpus=2,nccl_skip=25"
+  GPUS="gpus=2,peers=none" GPUS_1="gpus=2,peers=none,nccl_skip=25"
   rm -rf gpu-run
   under 2 3 train run.yaml out=gpu-run device.kind=cuda dtype=fp32 mesh.dp_shard=2 zero=3
   grep -q "lockstep train: rank [01]: .* of .*\(layers\|head\|embedding\|loss_sum\|tokens\).*: invalid usage: rank" log ||

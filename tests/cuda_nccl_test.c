@@ -29,7 +29,8 @@ static void rest(void) {
 
 static ls_device_queue *queue_of(int rank) {
   ls_error error;
-  if (calls->visit(&queues[rank][LS_TIER_DEVICE], &error) != LS_OK) fail_msg("%s", error.text);
+  if (device.transfers->visit(&queues[rank][LS_TIER_DEVICE], &error) != LS_OK)
+    fail_msg("%s", error.text);
   return &queues[rank][LS_TIER_DEVICE];
 }
 

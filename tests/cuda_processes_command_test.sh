@@ -55,6 +55,7 @@ run 0 train keys.yaml out=cpu-run mesh.dp_shard=2 checkpoint.every=0
 launch 0 gpus=2 gpu out=two
 same 5e-6 two
 launch 0 gpus=2 shown out=one-each
+says "its GPU is not visible here: show all GPUs to all processes"
 same 5e-6 one-each
 # Of the two processes the first to end gives mpirun its status: 2, or 3 by the other's abort.
 launch "2 or 3" gpus=1 gpu out=lacking

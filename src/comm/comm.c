@@ -152,6 +152,11 @@ int64_t ls_comm_bytes_sent(const ls_comm *comm) {
   return atomic_load_explicit(&comm->bytes_sent, memory_order_relaxed);
 }
 
+const char *ls_comm_apart(const ls_comm *comm) {
+  const bool one_host = comm->world->on_host == comm->world->size; /* else nobody asks */
+  return one_host && *comm->apart ? comm->apart : NULL;
+}
+
 void ls_comm_abort(ls_comm *comm, const char *text) {
   (void)ls_control_abort(comm->world->control, comm->rank, text);
   if (comm->world->transport) comm->world->transport->announce(comm->world->transport);

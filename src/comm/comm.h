@@ -177,6 +177,10 @@ LS_CHECKED ls_status ls_sum_end(ls_group *group, double *numbers, int count, ls_
 
 LS_CHECKED ls_status ls_barrier(ls_group *group, ls_error *error);
 
+/* Why devices of this host's processes do not read each other's memory, as their arenas were made;
+ * NULL: they do, or there is one process. */
+const char *ls_comm_apart(const ls_comm *comm);
+
 /* Ends the run everywhere: each wait of each rank returns LS_FAILED with "rank R: text". Callable
  * from any thread, more than once (the first text stays). */
 void ls_comm_abort(ls_comm *comm, const char *text);

@@ -39,13 +39,15 @@ static bool may_carry(const ls_engine *engine, const ls_carrier_options *of) {
          engine->serves(of);
 }
 
-static ls_status refuse(const ls_device_facts *facts, ls_error *error) {
+static ls_status refuse(const ls_carrier_options *of, ls_error *error) {
+  const ls_device_facts *facts = &of->device->facts;
+  const char *apart = ls_comm_apart(of->comm);
   for (int e = 0; e < ENGINES && facts->engine; e++)
     if (strcmp(ls_engines[e]->name, facts->engine) == 0)
       return ls_fail(error, LS_INPUT,
                      "comm.engine: %s does not carry the data of this run, which is not all that "
-                     "it needs: %s; take auto",
-                     facts->engine, ls_engines[e]->needs);
+                     "it needs: %s%s%s; take auto",
+                     facts->engine, ls_engines[e]->needs, apart ? ". " : "", apart ? apart : "");
   return ls_fail(error, LS_INPUT, "%s: no engine carries data between these ranks", facts->name);
 }
 
@@ -53,7 +55,7 @@ ls_status ls_engine_choose(const ls_carrier_options *of, ls_group *everyone,
                            const ls_engine **chosen, ls_error *error) {
   const ls_device_facts *facts = &of->device->facts;
   *chosen = &ls_engine_direct;
-  if (of->device->memory->addressable) return facts->engine ? refuse(facts, error) : LS_OK;
+  if (of->device->memory->addressable) return facts->engine ? refuse(of, error) : LS_OK;
   int64_t refused[ENGINES];
   for (int e = 0; e < ENGINES; e++) refused[e] = !may_carry(ls_engines[e], of);
   LS_TRY(ls_all_reduce(everyone, refused, ENGINES, LS_I64, LS_MAX, error));
@@ -62,7 +64,7 @@ ls_status ls_engine_choose(const ls_carrier_options *of, ls_group *everyone,
     *chosen = ls_engines[e];
     return LS_OK;
   }
-  return refuse(facts, error);
+  return refuse(of, error);
 }
 
 ls_transfer_bytes ls_transfer_bytes_of(const ls_transfer *of) {

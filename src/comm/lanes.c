@@ -65,6 +65,12 @@ ls_status ls_begun_keep(ls_begun_list *all, ls_lane *on, const ls_transfer *what
   return all->calls->record(&on->queue, place->event, error);
 }
 
+void ls_begun_end(ls_begun_list *all) {
+  for (int b = 0; b < all->of.count; b++)
+    if (all->of.items[b].event && all->of.items[b].number == all->count - 1)
+      all->of.items[b].ended = true;
+}
+
 /* Sums of a group end in the order in which they began, wherever their numbers lie by then. */
 static bool is_of(const ls_begun *each, const ls_transfer *what) {
   return each->event && !each->ended && each->what.kind == what->kind &&

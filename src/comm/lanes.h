@@ -54,6 +54,9 @@ LS_CHECKED ls_status ls_lane_fence(const ls_transfer_calls *calls, const ls_lane
 LS_CHECKED ls_status ls_begun_keep(ls_begun_list *all, ls_lane *on, const ls_transfer *what,
                                    ls_error *error);
 
+/* What was kept last has ended on the host: it stays for who watches. */
+void ls_begun_end(ls_begun_list *all);
+
 /* Awaits on the queue what was kept of the transfer. */
 LS_CHECKED ls_status ls_begun_await(ls_begun_list *all, const ls_device_queue *queue,
                                     const ls_transfer *what, ls_error *error);

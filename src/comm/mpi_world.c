@@ -111,7 +111,9 @@ static ls_control *share_control(MPI_Comm host) {
   }
   MPI_Bcast(&where, (int)sizeof where, MPI_BYTE, 0, host);
   if (self != 0 && where.fd >= 0) {
-    control = ls_host_memory.import((int)where.pid, (int)where.fd, ls_control_bytes());
+    const int file = ls_file_open_of((int)where.pid, (int)where.fd);
+    if (file >= 0) control = ls_host_memory.import(file, ls_control_bytes(), NULL, NULL);
+    if (file >= 0) close(file);
     /* A process number of another namespace may lead to somebody else's file. */
     if (control && ls_control_nonce(control) != where.nonce) {
       ls_host_memory.release(control, ls_control_bytes());
@@ -147,7 +149,11 @@ static ls_status find_domain(ls_mpi *mpi, const process_entry *own, bool refused
   process_entry *entries = LS_NEW_ARRAY(world->memory, process_entry, host_size);
   MPI_Allgather(own, ENTRY_FIELDS, MPI_INT64_T, entries, ENTRY_FIELDS, MPI_INT64_T, host);
   world->on_host = 0;
-  for (int i = 0; i < host_size; i++) world->on_host += (int)entries[i].ranks;
+  for (int i = 0; i < host_size; i++) {
+    world->on_host += (int)entries[i].ranks;
+    /* There a number is another process's, whose files are not to be opened. */
+    refused = refused || entries[i].pid_namespace != own->pid_namespace;
+  }
   open_neighbours(mpi, entries, host_size, own);
   world->control = refused || host_size == 1 ? NULL : share_control(host);
   const bool shared = world->control != NULL;

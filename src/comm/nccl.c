@@ -25,7 +25,12 @@ static ls_status open(const ls_carrier_options *of, ls_carrier **carrier, ls_err
   made->memory = of->comm->memory;
   made->begun =
       (ls_begun_list){.calls = of->device->transfers, .memory = made->memory, .watched = true};
-  pthread_mutex_init(&made->lock, NULL);
+  made->watch = (ls_watch){.of = &made->carrier.of,
+                           .begun = &made->begun,
+                           .owner = made,
+                           .poll = ls_nccl_find_failure,
+                           .give_up = ls_nccl_abort};
+  ls_watch_open(&made->watch);
   *carrier = &made->carrier;
   return ls_lane_borrow(of->device->transfers, of->queue, &made->compute, error);
 }
@@ -41,7 +46,7 @@ static ls_status ready(ls_carrier *carrier, ls_group *everyone, ls_error *error)
   ls_error unread = {0};
   if (!error) error = &unread;
   ls_status status = ls_nccl_connect(self, everyone, error);
-  if (status == LS_OK) status = ls_nccl_watch_start(self, error);
+  if (status == LS_OK) status = ls_watch_start(&self->watch, error);
   if (status == LS_OK || ls_control_aborted(carrier->of.comm->world->control, NULL)) return status;
   ls_error_prefix(error, "making communicators");
   ls_comm_abort(carrier->of.comm, error->text);
@@ -53,14 +58,14 @@ static void close(ls_carrier **carrier) {
   ls_nccl *self = (ls_nccl *)*carrier;
   if (!self) return;
   const ls_transfer_calls *calls = self->begun.calls;
-  ls_nccl_watch_stop(self);
+  ls_watch_stop(&self->watch);
   ls_nccl_disconnect(self);
   for (int c = 0; c < self->channels.count; c++)
     ls_lane_close(calls, &self->channels.items[c]->lane);
   ls_begun_close(&self->begun);
   ls_lane_close(calls, &self->compute);
   if (self->scratch) carrier[0]->of.device->memory->release(self->scratch, self->scratch_bytes);
-  pthread_mutex_destroy(&self->lock);
+  ls_watch_close(&self->watch);
   *carrier = NULL;
 }
 
@@ -316,12 +321,8 @@ static ls_nccl_channel *channel_of(const ls_nccl *self, const ls_transfer *of) {
   return of->kind == LS_SEND ? found->out : of->kind == LS_RECEIVE ? found->in : found->together;
 }
 
-/* What the watch has found. */
 static ls_status check(ls_carrier *carrier, ls_error *error) {
-  ls_nccl *self = (ls_nccl *)carrier;
-  if (!atomic_load(&self->failed)) return LS_OK;
-  if (ls_control_aborted(carrier->of.comm->world->control, error)) return LS_FAILED;
-  return ls_fail(error, LS_FAILED, "transfers between ranks were given up");
+  return ls_watch_check(&((ls_nccl *)carrier)->watch, error);
 }
 
 static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes) {
@@ -366,9 +367,9 @@ static ls_status begin(ls_carrier *carrier, const ls_transfer *of, ls_error *err
   self->carrier.of.comm->current_call.name = ls_collective_name(of->kind);
   self->carrier.of.comm->current_call.count = of->count;
   self->carrier.of.comm->current_call.of = ls_dtype_name(of->dtype);
-  pthread_mutex_lock(&self->lock);
+  pthread_mutex_lock(&self->watch.lock);
   const ls_status status = begin_on(self, on, of, error);
-  pthread_mutex_unlock(&self->lock);
+  pthread_mutex_unlock(&self->watch.lock);
   LS_TRY(status);
   ls_count_sent(of->group->comm, bytes_sent(of));
   return ls_nccl_settle(self, on->communicator, error);
@@ -382,10 +383,10 @@ static ls_status end(ls_carrier *carrier, const ls_transfer *of, ls_error *error
     if (of->kind != LS_SUM_NUMBERS) return LS_OK;
     return copy(self, queue, of->target, of->source, bytes, error);
   }
-  pthread_mutex_lock(&self->lock);
+  pthread_mutex_lock(&self->watch.lock);
   ls_status status = check(carrier, error);
   if (status == LS_OK) status = ls_begun_await(&self->begun, queue, of, error);
-  pthread_mutex_unlock(&self->lock);
+  pthread_mutex_unlock(&self->watch.lock);
   if (of->kind != LS_SUM_NUMBERS || status != LS_OK) return status;
   /* Sums end in the order in which they began. */
   ls_nccl_channel *on = channel_of(self, of);

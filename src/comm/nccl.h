@@ -2,16 +2,14 @@
  *
  * A channel is a communicator with a queue of its own: one for each set of axes, and for each peer
  * two, for messages to it and from it. Channels are made by splitting the first communicator, which
- * all ranks are in. A second thread watches them: it finds what failed on a device or at another
- * rank, and transfers that do not end, and gives all channels up, which ends every wait.
+ * all ranks are in. The watch also finds what failed on a device or at another rank; it gives all
+ * channels up, which ends every wait.
  *
- * Threads: `lock` is held while calls are made of the device's library, `failed` is what the watch
- * leaves to the rank's thread. */
+ * Threads: the watch's lock is held while calls are made of the device's library. */
 #ifndef LS_COMM_NCCL_H
 #define LS_COMM_NCCL_H
 
-#include "comm/lanes.h"
-#include "comm/world.h"
+#include "comm/watch.h"
 
 typedef struct ls_channel_of {
   int64_t signature; /* the same on all ranks of the split that makes it; 0: of all ranks */
@@ -41,10 +39,8 @@ typedef struct ls_nccl {
   ls_communicator *first; /* of all ranks */
   char *scratch;          /* of all channels */
   size_t scratch_bytes;
-  pthread_mutex_t lock;
-  pthread_t watch;
-  bool watched;
-  _Atomic bool closing, failed;
+  ls_watch watch;
+  bool given_up;
 } ls_nccl;
 
 static inline const ls_communicator_calls *ls_nccl_calls_of(const ls_nccl *self) {
@@ -68,9 +64,9 @@ LS_CHECKED ls_status ls_nccl_settle(ls_nccl *self, ls_communicator *of, ls_error
 void ls_nccl_disconnect(ls_nccl *self);
 
 /* Gives all communicators up; the lock is held. */
-void ls_nccl_abort(ls_nccl *self);
+void ls_nccl_abort(void *context);
 
-LS_CHECKED ls_status ls_nccl_watch_start(ls_nccl *self, ls_error *error);
-void ls_nccl_watch_stop(ls_nccl *self);
+/* What failed on the device or at another rank, of communicators; the lock is held. */
+LS_CHECKED ls_status ls_nccl_find_failure(void *context, ls_error *error);
 
 #endif

@@ -81,14 +81,14 @@ ls_nccl_group *ls_nccl_group_of(const ls_nccl *self, const ls_group *group) {
 /* ---- waiting --------------------------------------------------------------------------------- */
 
 static ls_status poll(ls_nccl *self, ls_communicator *of, bool *busy, ls_error *error) {
-  pthread_mutex_lock(&self->lock);
+  pthread_mutex_lock(&self->watch.lock);
   ls_status status = LS_OK;
   *busy = false;
-  if (atomic_load(&self->failed))
+  if (atomic_load(&self->watch.failed))
     status = ls_control_aborted(self->carrier.of.comm->world->control, error) ? LS_FAILED : LS_OK;
   else
     status = ls_nccl_calls_of(self)->poll(of, busy, error);
-  pthread_mutex_unlock(&self->lock);
+  pthread_mutex_unlock(&self->watch.lock);
   return status;
 }
 
@@ -100,6 +100,18 @@ ls_status ls_nccl_settle(ls_nccl *self, ls_communicator *of, ls_error *error) {
     if (!busy) return LS_OK;
     LS_TRY(ls_wait_turn(&wait, error));
   }
+}
+
+ls_status ls_nccl_find_failure(void *context, ls_error *error) {
+  ls_nccl *self = context;
+  bool busy;
+  const ls_communicator_calls *calls = ls_nccl_calls_of(self);
+  if (self->first) LS_TRY(calls->poll(self->first, &busy, error));
+  for (int c = 0; c < self->channels.count; c++) {
+    ls_communicator *each = self->channels.items[c]->communicator;
+    if (each && each != self->first) LS_TRY(calls->poll(each, &busy, error));
+  }
+  return LS_OK;
 }
 
 /* ---- making ---------------------------------------------------------------------------------- */
@@ -230,8 +242,11 @@ ls_status ls_nccl_connect(ls_nccl *self, ls_group *everyone, ls_error *error) {
 
 /* ---- closing --------------------------------------------------------------------------------- */
 
-void ls_nccl_abort(ls_nccl *self) {
-  if (atomic_exchange(&self->failed, true)) return;
+void ls_nccl_abort(void *context) {
+  ls_nccl *self = context;
+  atomic_store(&self->watch.failed, true);
+  if (self->given_up) return;
+  self->given_up = true;
   const ls_communicator_calls *calls = ls_nccl_calls_of(self);
   for (int c = 0; c < self->channels.count; c++) {
     ls_communicator **of = &self->channels.items[c]->communicator;

@@ -146,7 +146,7 @@ const ls_engine ls_engine_staged = {.name = "staged",
                                     .needs = "memory that the host does not address",
                                     .said =
                                         ", which is slow: NCCL, or peer access between all GPUs "
-                                        "of one process, is what would carry it",
+                                        "of one host, is what would carry it",
                                     .queues = &ls_queues_in_process,
                                     .serves = serves,
                                     .open = open,

@@ -9,8 +9,10 @@
  *   control.c  the domain's memory: flags, abort, blocks of groups     wait.c    waiting
  *   comm.c     worlds and groups                                       arena.c   memory peers read
  *   collectives.c, messages.c, exchange.c   the operations             reduce.c  arithmetic
+ *   files.c    files handed to other processes
  *   direct.c, staged.c, peer.c, nccl.c      engines          lanes.c   what those of queues share
- *   nccl_channels.c, nccl_watch.c           of nccl.c: its communicators, and who watches them
+ *   peer_words.c   of peer.c: how ranks of other processes are told      watch.c   who watches them
+ *   nccl_channels.c                         of nccl.c: its communicators
  *   mpi.c      the only transport, and worlds of several processes
  *
  * Threads: a comm and its groups belong to one thread; what is shared by the threads of a process
@@ -171,6 +173,8 @@ typedef struct ls_sending {
   uint32_t number; /* of the send */
 } ls_sending;
 
+enum { APART_BYTES = 192 };
+
 struct ls_comm {
   ls_world *world;
   ls_arena *memory; /* groups: their owner's thread alone makes them */
@@ -186,6 +190,7 @@ struct ls_comm {
   LS_LIST(ls_sending) sendings; /* grows where more parts are in flight than ever before */
   bool patient;                 /* its waits have no deadline */
   int next_tested;              /* of them: the piece whose end is looked for next */
+  char apart[APART_BYTES];      /* why devices of processes do not read each other's memory */
   void *staging;
   struct {
     const char *name;
@@ -295,6 +300,34 @@ void ls_arena_locate(const ls_comm *comm, void *data, size_t bytes, ls_posting *
 
 /* Where this process sees what `rank` of the domain posted; NULL: it does not. */
 void *ls_arena_view(const ls_world *world, int self, int rank, const ls_posting *posting);
+
+/* --- files.c -------------------------------------------------------------------------------- */
+
+/* A file of memory that another process has under this number, opened again; -1: it cannot be. */
+int ls_file_open_of(int process, int number);
+
+/* The network in which names of sockets mean the same; 0: not known. */
+int64_t ls_files_network(void);
+
+/* A socket that files are sent from and come to. */
+typedef struct ls_mailbox {
+  int socket; /* -1: none */
+  int64_t name;
+} ls_mailbox;
+
+ls_status ls_mailbox_open(ls_mailbox *made, ls_error *error);
+void ls_mailbox_close(ls_mailbox *of);
+
+/* Each rank's file, to all other processes, of which one rank takes it. */
+typedef struct ls_passing {
+  const int64_t *names; /* [world size] of mailboxes that files go to; 0: it has none */
+  int file;             /* this rank's */
+  int *files;           /* [world size] -1, then what has come, which the caller closes */
+} ls_passing;
+
+/* Collective of all ranks, which are on one host. LS_FAILED: something has not come, or this rank's
+ * has not gone. */
+ls_status ls_files_pass(ls_comm *comm, const ls_mailbox *own, ls_passing *of, ls_error *error);
 
 /* --- call.c --------------------------------------------------------------------------------- */
 

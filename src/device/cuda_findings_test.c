@@ -213,7 +213,7 @@ static void what_is_missing_is_named(void **state) {
   all = look_in(all_but("libnccl.so.2", ""), "gpus=1");
   says(&all, LS_VERDICT_WARNING, "NCCL", "one GPU does without it");
   all = look_in(all_but("libnccl.so.2", ""), "gpus=2");
-  says(&all, LS_VERDICT_WARNING, "NCCL", "processes send data through the host's memory");
+  says(&all, LS_VERDICT_WARNING, "NCCL", "and hosts, send data through the host's memory");
   const char *folder = all_but("libnccl.so.2", "libcudnn.so.9");
   put_link(folder, "libnccl.so.2", "libcudnn.so.9"); /* a library without the symbols */
   assert_int_equal(
@@ -244,6 +244,7 @@ static void gpus_that_cannot_train_are_said(void **state) {
       {"vmm=none", "GPU 0 trial", "no virtual memory management", LS_VERDICT_WARNING},
       {"gpus=2,peers=none", "links", "all pairs: no peer access (PCIe, one switch)",
        LS_VERDICT_WARNING},
+      {"gpus=2,exports=none", "links", "within a process alone: ", LS_VERDICT_OK},
       {"gpus=2,peers=pcie", "links", "all pairs: peer access, PCIe, one switch", LS_VERDICT_OK}};
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
     const ls_findings all = look(cases[c].settings);

@@ -20,14 +20,20 @@
 #include "device/facts.h"
 #include "ir/layout.h"
 
+/* The device that has some memory, told alike in all processes. */
+typedef struct ls_memory_owner {
+  int64_t words[2];
+} ls_memory_owner;
+
 /* How memory of a kind of device is had and reached. */
 typedef struct ls_memory_calls {
   bool addressable; /* the host reads and writes it as its own */
-  /* Zeroed, 4096-aligned. With `exported` *handle is what another process imports it by, else -1;
-   * it is closed with close(). NULL: errno says why. */
+  /* Zeroed, 4096-aligned. With `exported` *handle is a file that another process imports it by,
+   * where the device has such, else -1; it is closed with close(). NULL: errno says why. */
   void *(*reserve)(size_t bytes, bool exported, int *handle);
-  /* Memory that another process of this host has exported; NULL where that is refused. */
-  void *(*import)(int process, int handle, size_t bytes);
+  /* Memory that another process of this host has exported, for all devices that threads of this one
+   * have entered. The file stays the caller's. NULL: the error says why not. */
+  void *(*import)(int file, size_t bytes, const ls_memory_owner *owner, ls_error *error);
   void (*release)(void *base, size_t bytes); /* of either; NULL base: nothing */
   /* The host's bytes to the device and back, from a place on the device to another, and zeros. They
    * have ended when the call returns. */
@@ -42,6 +48,8 @@ typedef struct ls_memory_calls {
   /* Bytes in use of the device that the calling thread has entered, whoever uses them; -1: not
    * known. NULL: it is the host's memory. */
   int64_t (*used)(void);
+  /* Who has what the calling thread reserves. NULL: the host itself. */
+  ls_status (*owner)(ls_memory_owner *owner, ls_error *error);
 } ls_memory_calls;
 
 /* The memory of a host, which is that of its CPU devices. */
@@ -121,6 +129,21 @@ typedef struct ls_transfer_calls {
   ls_status (*passed)(ls_device_event *event, bool *passed, ls_error *error);
   ls_status (*copy)(const ls_device_queue *queue, const ls_device_copy *of, ls_error *error);
   ls_status (*sum)(const ls_device_queue *queue, const ls_device_sum *of, ls_error *error);
+  /* The calling thread works for the queue's device from now on. */
+  ls_status (*visit)(const ls_device_queue *queue, ls_error *error);
+  /* Whether queues write and await words of the host's memory. */
+  ls_status (*try_words)(const ls_device_queue *queue, ls_error *error);
+  /* The device sees the host's memory at *at from now on. Several ranks of a process may share the
+   * same; each unshares it once. */
+  ls_status (*share_words)(const ls_device_queue *queue, void *base, size_t bytes, void **at,
+                           ls_error *error);
+  void (*unshare_words)(void *base);
+  /* Writes a word, for all who see the memory, when all that was put on the queue before has ended
+   * and is seen by them too. */
+  ls_status (*write_word)(const ls_device_queue *queue, void *at, uint32_t value, ls_error *error);
+  /* What is put later begins when the word has come to the value, or past it modulo 2^32. It has no
+   * end else: who waits for other processes has somebody else write the word where they fail. */
+  ls_status (*await_word)(const ls_device_queue *queue, void *at, uint32_t value, ls_error *error);
 } ls_transfer_calls;
 
 /* One rank's part in a set of ranks that a library carries data between, wherever they are. */
@@ -157,8 +180,6 @@ typedef struct ls_communicator_calls {
   const char *(*version)(void); /* "NCCL 2.28.9" */
   /* Whether the rank there, one of this process, has the queue's GPU as well. */
   bool (*shares)(const ls_device_queue *queue, const ls_device_place *rank);
-  /* The calling thread works for the queue's device from now on. */
-  ls_status (*visit)(const ls_device_queue *queue, ls_error *error);
   /* One rank makes it and all are given it. */
   ls_status (*make_id)(ls_communicator_id *id, ls_error *error);
   /* `blocks`: most multiprocessors that its work takes. Collective: all ranks. */

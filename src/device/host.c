@@ -1,10 +1,8 @@
 /* The host: memory that devices of it compute in, and threads. */
 #include <errno.h>
-#include <fcntl.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -35,14 +33,14 @@ static void *reserve(size_t bytes, bool exported, int *handle) {
   return base;
 }
 
-static void *import(int process, int handle, size_t bytes) {
-  char path[64];
-  snprintf(path, sizeof path, "/proc/%d/fd/%d", process, handle);
-  const int opened = open(path, O_RDWR | O_CLOEXEC);
-  if (opened < 0) return NULL;
-  void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, opened, 0);
-  close(opened);
-  if (base == MAP_FAILED) return NULL;
+static void *import(int file, size_t bytes, const ls_memory_owner *owner, ls_error *error) {
+  (void)owner;
+  void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (base == MAP_FAILED) {
+    (void)ls_fail(error, LS_FAILED, "memory of another process cannot be mapped: %s",
+                  strerror(errno));
+    return NULL;
+  }
   (void)madvise(base, bytes, MADV_HUGEPAGE);
   return base;
 }

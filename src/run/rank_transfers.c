@@ -135,6 +135,9 @@ ls_status ls_rank_open_carrier(ls_rank *rank, ls_error *error) {
   LS_TRY(ls_engine_choose(&of, rank->world, &rank->engine, error));
   if (rank->engine->said && rank->number == 0 && ls_comm_size(rank->comm) > 1)
     ls_warn("data between ranks goes %s%s", rank->engine->words, rank->engine->said);
+  const char *apart = rank->device->facts.engine ? NULL : ls_comm_apart(rank->comm);
+  if (apart && rank->number == 0)
+    ls_warn("GPUs of this host's processes do not copy from each other: %s", apart);
   LS_TRY(rank->engine->open(&of, &rank->carrier, error));
   for (int g = 0; g < LS_MAX_GROUPS && rank->groups[g]; g++)
     LS_TRY(join(rank, rank->groups[g], error));

@@ -40,12 +40,6 @@ static bool shares(const ls_device_queue *queue, const ls_device_place *rank) {
   return other == ((const ls_cuda_stream *)queue->stream)->on;
 }
 
-static ls_status visit(const ls_device_queue *queue, ls_error *error) {
-  const ls_cuda_context *on = ((const ls_cuda_stream *)queue->stream)->on;
-  return ls_cuda_gpu_did(on, ls_cuda_opened()->driver.cuCtxSetCurrent(on->context),
-                         "cuCtxSetCurrent", error);
-}
-
 static ls_status make_id(ls_communicator_id *id, ls_error *error) {
   ncclUniqueId made;
   const ncclResult_t result = nccl()->ncclGetUniqueId(&made);
@@ -184,7 +178,6 @@ static void give_up(ls_communicator *of) {
 
 const ls_communicator_calls ls_cuda_communicators = {.version = version,
                                                      .shares = shares,
-                                                     .visit = visit,
                                                      .make_id = make_id,
                                                      .create = create,
                                                      .split = split,

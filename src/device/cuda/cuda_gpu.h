@@ -68,6 +68,17 @@ LS_CHECKED ls_status ls_cuda_choose_gpu(const ls_device_place *rank, ls_cuda_con
 /* Streams for transfers beside that of the kernels. */
 extern const ls_transfer_calls ls_cuda_transfers;
 
+/* Words of the host's memory that streams write and await (cuda_words.c), as in ls_transfer_calls.
+ */
+LS_CHECKED ls_status ls_cuda_try_words(const ls_device_queue *queue, ls_error *error);
+LS_CHECKED ls_status ls_cuda_share_words(const ls_device_queue *queue, void *base, size_t bytes,
+                                         void **at, ls_error *error);
+void ls_cuda_unshare_words(void *base);
+LS_CHECKED ls_status ls_cuda_write_word(const ls_device_queue *queue, void *at, uint32_t value,
+                                        ls_error *error);
+LS_CHECKED ls_status ls_cuda_await_word(const ls_device_queue *queue, void *at, uint32_t value,
+                                        ls_error *error);
+
 /* NCCL's communicators, where its library is open. */
 extern const ls_communicator_calls ls_cuda_communicators;
 

@@ -2,7 +2,7 @@
  * which another process can be given as a file. */
 #include <errno.h>
 #include <pthread.h>
-#include <sys/syscall.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "device/cuda/cuda_gpu.h"
@@ -75,15 +75,15 @@ static arena_range find(const void *address, bool taken) {
   return found;
 }
 
-/* The GPU itself and all of this process that can reach it read and write there. */
-static CUresult give_access(const ls_cuda_context *on, CUdeviceptr at, size_t bytes) {
+/* The GPU that has the memory, and all of this process that can reach it, read and write there. */
+static CUresult give_access(CUdevice of, CUdeviceptr at, size_t bytes) {
   CUmemAccessDesc access[LS_CUDA_MOST_GPUS];
   size_t count = 0;
   for (int g = 0; g < ls_cuda_gpu_count(); g++) {
     const CUdevice peer = ls_cuda_gpu_at(g)->gpu.device;
-    int can = peer == on->gpu.device;
+    int can = peer == of;
     if (!can) {
-      const CUresult asked = driver()->cuDeviceCanAccessPeer(&can, peer, on->gpu.device);
+      const CUresult asked = driver()->cuDeviceCanAccessPeer(&can, peer, of);
       if (asked) return asked;
     }
     if (can)
@@ -93,14 +93,14 @@ static CUresult give_access(const ls_cuda_context *on, CUdeviceptr at, size_t by
   return driver()->cuMemSetAccess(at, bytes, access, count);
 }
 
-/* Maps an allocation at addresses of its own. */
-static CUresult map(ls_cuda_context *on, CUmemGenericAllocationHandle handle, size_t bytes,
-                    CUdeviceptr *at) {
+/* Maps an allocation of a GPU at addresses of its own. `on`: in whose context it is copied. */
+static CUresult map(ls_cuda_context *on, CUdevice of, CUmemGenericAllocationHandle handle,
+                    size_t bytes, CUdeviceptr *at) {
   CUresult result = driver()->cuMemAddressReserve(at, bytes, 0, 0, 0);
   if (result) return result;
   result = driver()->cuMemMap(*at, bytes, 0, handle, 0);
   if (!result) {
-    result = give_access(on, *at, bytes);
+    result = give_access(of, *at, bytes);
     if (!result && !keep(*at, bytes, on)) result = CUDA_ERROR_OUT_OF_MEMORY;
     if (!result) return CUDA_SUCCESS;
     (void)driver()->cuMemUnmap(*at, bytes);
@@ -124,7 +124,7 @@ static void *reserve(size_t bytes, bool exported, int *handle) {
   ls_cuda_context *on = ls_cuda_here();
   *handle = -1;
   errno = EINVAL;
-  if (!on || (exported && !on->gpu.exports)) return NULL;
+  if (!on) return NULL;
   const CUmemAllocationProp property = property_of(on);
   const size_t whole = rounded(on, bytes + !bytes);
   CUmemGenericAllocationHandle made;
@@ -132,13 +132,13 @@ static void *reserve(size_t bytes, bool exported, int *handle) {
   CUresult result = whole ? driver()->cuMemCreate(&made, whole, &property, 0) : CUDA_ERROR_UNKNOWN;
   errno = errno_of(result);
   if (result) return NULL;
-  result = map(on, made, whole, &at);
+  result = map(on, on->gpu.device, made, whole, &at);
   void *base = (void *)(uintptr_t)at;
-  if (!result && exported) {
-    result = driver()->cuMemExportToShareableHandle(handle, made,
-                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-    if (result) release(base, whole);
-  }
+  /* Without a file it is memory all the same, which other processes do not see. */
+  if (!result && exported && on->gpu.exports &&
+      driver()->cuMemExportToShareableHandle(handle, made, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                             0))
+    *handle = -1;
   (void)driver()->cuMemRelease(made); /* the mapping holds it */
   errno = errno_of(result);
   if (result) return NULL;
@@ -150,25 +150,67 @@ static void *reserve(size_t bytes, bool exported, int *handle) {
   return NULL;
 }
 
-/* The file is the other process's: it is taken over by its number there (pidfd_getfd, Linux 5.6),
- * which processes of one user may do as a debugger may. */
-static void *import(int process, int handle, size_t bytes) {
+/* ---- memory of other processes --------------------------------------------------------------- */
+
+static ls_status identify(const ls_cuda_context *on, ls_memory_owner *owner, ls_error *error) {
+  CUuuid uuid;
+  LS_TRY(ls_cuda_gpu_did(on, driver()->cuDeviceGetUuid_v2(&uuid, on->gpu.device),
+                         "cuDeviceGetUuid_v2", error));
+  _Static_assert(sizeof uuid == sizeof *owner, "a UUID is two words");
+  memcpy(owner, &uuid, sizeof uuid);
+  return LS_OK;
+}
+
+static ls_status tell_owner(ls_memory_owner *owner, ls_error *error) {
+  const ls_cuda_context *on = ls_cuda_here();
+  *owner = (ls_memory_owner){{0}};
+  if (!on) return ls_fail(error, LS_INTERNAL, "memory is a rank's thread's");
+  return identify(on, owner, error);
+}
+
+static ls_status find_owner(const ls_memory_owner *owner, const ls_cuda_context **found,
+                            ls_error *error) {
+  for (int g = 0; g < ls_cuda_gpu_count(); g++) {
+    ls_memory_owner each;
+    *found = ls_cuda_gpu_at(g);
+    LS_TRY(identify(*found, &each, error));
+    if (memcmp(&each, owner, sizeof each) == 0) return LS_OK;
+  }
+  return ls_fail(error, LS_FAILED,
+                 "its GPU is not visible here: show all GPUs to all processes "
+                 "(CUDA_VISIBLE_DEVICES), each takes its own");
+}
+
+/* Each GPU that ranks of this process have reads and writes it. */
+static ls_status check_reached(const ls_cuda_context *of, ls_error *error) {
+  for (int g = 0; g < ls_cuda_gpu_count(); g++) {
+    const ls_cuda_context *each = ls_cuda_gpu_at(g);
+    int can = 0;
+    if (!each->users) continue;
+    if (each == of) return ls_fail(error, LS_FAILED, "it has the same GPU, GPU %d", g);
+    LS_TRY(ls_cuda_gpu_did(each,
+                           driver()->cuDeviceCanAccessPeer(&can, each->gpu.device, of->gpu.device),
+                           "cuDeviceCanAccessPeer", error));
+    if (!can)
+      return ls_fail(error, LS_FAILED, "GPU %d has no peer access to GPU %d", g, of->gpu.ordinal);
+  }
+  return LS_OK;
+}
+
+static void *import(int file, size_t bytes, const ls_memory_owner *of, ls_error *error) {
   ls_cuda_context *on = ls_cuda_here();
-  if (!on) return NULL;
-  const int other = (int)syscall(SYS_pidfd_open, process, 0);
-  if (other < 0) return NULL;
-  const int file = (int)syscall(SYS_pidfd_getfd, other, handle, 0);
-  close(other);
-  if (file < 0) return NULL;
+  const ls_cuda_context *its = NULL;
+  if (!on || find_owner(of, &its, error) != LS_OK || check_reached(its, error) != LS_OK)
+    return NULL;
   CUmemGenericAllocationHandle made;
   CUdeviceptr at = 0;
   CUresult result = driver()->cuMemImportFromShareableHandle(
       &made, (void *)(intptr_t)file, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-  close(file);
-  if (result) return NULL;
-  result = map(on, made, rounded(on, bytes), &at);
+  if (ls_cuda_gpu_did(on, result, "cuMemImportFromShareableHandle", error) != LS_OK) return NULL;
+  result = map(on, its->gpu.device, made, rounded(its, bytes), &at);
   (void)driver()->cuMemRelease(made);
-  return result ? NULL : (void *)(uintptr_t)at;
+  if (ls_cuda_gpu_did(on, result, "mapping what was imported", error) != LS_OK) return NULL;
+  return (void *)(uintptr_t)at;
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
@@ -261,4 +303,5 @@ const ls_memory_calls ls_cuda_memory = {.reserve = reserve,
                                         .clear = clear,
                                         .pin = pin,
                                         .unpin = unpin,
-                                        .used = used};
+                                        .used = used,
+                                        .owner = tell_owner};

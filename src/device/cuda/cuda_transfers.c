@@ -113,6 +113,11 @@ static ls_status sum(const ls_device_queue *queue, const ls_device_sum *of, ls_e
   return ls_cuda_launch_all(queue->stream, &launches, error);
 }
 
+static ls_status visit(const ls_device_queue *queue, ls_error *error) {
+  const ls_cuda_context *on = ((const ls_cuda_stream *)queue->stream)->on;
+  return ls_cuda_gpu_did(on, driver()->cuCtxSetCurrent(on->context), "cuCtxSetCurrent", error);
+}
+
 const ls_transfer_calls ls_cuda_transfers = {.reaches = reaches,
                                              .open = open,
                                              .close = close,
@@ -122,4 +127,10 @@ const ls_transfer_calls ls_cuda_transfers = {.reaches = reaches,
                                              .await = await,
                                              .passed = passed,
                                              .copy = copy,
-                                             .sum = sum};
+                                             .sum = sum,
+                                             .visit = visit,
+                                             .try_words = ls_cuda_try_words,
+                                             .share_words = ls_cuda_share_words,
+                                             .unshare_words = ls_cuda_unshare_words,
+                                             .write_word = ls_cuda_write_word,
+                                             .await_word = ls_cuda_await_word};

@@ -220,6 +220,11 @@ enum { LS_DRIVER_VALUES(LS_VALUE) };
   X(CUresult, cuMemFreeHost, (void *at))                                                         \
   X(CUresult, cuMemHostRegister_v2, (void *at, size_t bytes, unsigned flags))                    \
   X(CUresult, cuMemHostUnregister, (void *at))                                                   \
+  X(CUresult, cuMemHostGetDevicePointer_v2, (CUdeviceptr * seen, void *at, unsigned flags))      \
+  X(CUresult, cuStreamWriteValue32_v2,                                                           \
+    (CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags))                           \
+  X(CUresult, cuStreamWaitValue32_v2,                                                            \
+    (CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags))                           \
   X(CUresult, cuPointerGetAttribute, (void *value, CUenum attribute, CUdeviceptr at))            \
   X(CUresult, cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer))                 \
   X(CUresult, cuDeviceGetP2PAttribute,                                                           \

@@ -104,7 +104,7 @@ static void find_libraries(ls_gpu_report *report) {
                 {LS_CUDA_CUDNN, LS_VERDICT_WARNING, "attention falls back to our own kernel"},
                 {LS_CUDA_NCCL, LS_VERDICT_WARNING,
                  report->gpu_count > 1
-                     ? "GPUs without peer access, and processes send data through the host's memory"
+                     ? "GPUs without peer access, and hosts, send data through the host's memory"
                      : "one GPU does without it"}};
   for (size_t w = 0; w < sizeof wanted / sizeof *wanted; w++) {
     ls_error error = {LS_OK, ""};

@@ -368,9 +368,17 @@ static ls_status ask_pair(const ls_gpu_report *report, CUdevice a, CUdevice b, i
                      "cuDeviceGetP2PAttribute", error);
 }
 
+/* Processes map each other's memory by files. */
+static const char *between_processes(const ls_gpu_report *report, int a, int b) {
+  return report->gpus[a].exports && report->gpus[b].exports
+             ? ", also between processes"
+             : ", within a process alone: the driver hands out no memory as files";
+}
+
 static void find_pair(lines *self, int a, int b, int links) {
   ls_error error = {LS_OK, ""};
   const ls_gpu_report *report = self->report;
+  const char *processes = between_processes(report, a, b);
   int access = 0, atomics = 0;
   if (ask_pair(report, report->gpus[a].device, report->gpus[b].device, &access, &atomics, &error) !=
       LS_OK)
@@ -381,10 +389,11 @@ static void find_pair(lines *self, int a, int b, int links) {
             "no peer access (%s): what they send goes through the host",
             way_by_bus(self, report->managed[a], report->managed[b]));
   else if (atomics && links)
-    ls_find(&self->own, LS_VERDICT_OK, "", NULL, "peer access, NVLink (%d links)", links);
+    ls_find(&self->own, LS_VERDICT_OK, "", NULL, "peer access, NVLink (%d links)%s", links,
+            processes);
   else
-    ls_find(&self->own, LS_VERDICT_OK, "", NULL, "peer access, %s",
-            way_by_bus(self, report->managed[a], report->managed[b]));
+    ls_find(&self->own, LS_VERDICT_OK, "", NULL, "peer access, %s%s",
+            way_by_bus(self, report->managed[a], report->managed[b]), processes);
 }
 
 /* "0-1, 0-2" of the pairs whose lines are equal to the first of them. */

@@ -4,11 +4,14 @@
  * Settings: gpus, cc, memory (GiB of each), held (GiB that others hold), peers (none: no access;
  * pcie: no NVLink), driver (the newest CUDA, 13000), mode, fail (the number of a call), fail_with
  * (what it answers, 999), pinnable (MiB of the host's memory that one registration may be of), code
- * (none: no kernels for this architecture).
- * A call that frees does so even where it fails, as the real one reports errors of earlier work. */
+ * (none: no kernels for this architecture), exports (none: no memory as files), words (none:
+ * streams write none). Memory that is handed out as a file is a file of memory that says by its
+ * name which GPU has it, so another process maps the same bytes. A call that frees does so even
+ * where it fails, as the real one reports errors of earlier work. */
 #define _GNU_SOURCE
 #include "device/cuda/driver_calls.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +27,8 @@ enum { MOST = 256, GRANULE = 2 << 20, ALREADY_REGISTERED = 712 };
 
 /* Physical memory; it goes when it is released and mapped nowhere. */
 typedef struct allocation {
-  int device, file;
+  int device, file; /* the GPU by its number in the machine */
+  bool imported;
   size_t bytes;
   int references, maps; /* handles given out, mappings */
   CUenum types;
@@ -41,7 +45,7 @@ static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static int started;
 static int visible[STAND_IN_GPUS], visible_count;
 static int contexts[STAND_IN_GPUS]; /* retained */
-static size_t used[STAND_IN_GPUS];
+static size_t used[STAND_IN_GPUS];  /* of this process */
 static allocation allocations[MOST];
 static range reserved[MOST], mapped[MOST];
 static range pinned[MOST];        /* of the host; allocation: 1 where the driver made it */
@@ -96,12 +100,32 @@ void stand_in_works_on_nothing(void) {
   works_on_nothing++;
 }
 
+/* The number of the GPU whose memory a file is; -1: it is none. */
+static int gpu_of_file(int file) {
+  char link[64], name[64];
+  int gpu;
+  snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+  const ssize_t bytes = readlink(link, name, sizeof name - 1);
+  if (bytes < 0) return -1;
+  name[bytes] = 0;
+  return sscanf(name, "/memfd:stand_in_gpu_%d", &gpu) == 1 ? gpu : -1;
+}
+
+/* Files of GPUs' memory that the program has open still, beside those of the driver itself. */
+static int stand_in_files_left(void) {
+  enum { MOST_FILES = 4096 };
+  int count = 0;
+  for (int file = 0; file < MOST_FILES; file++) count += gpu_of_file(file) >= 0;
+  for (int a = 0; a < MOST; a++) count -= allocations[a].references || allocations[a].maps;
+  return count;
+}
+
 /* What a program has not given back, or gave back before its work was done, in words; NULL:
  * nothing. */
 const char *ls_stand_in_left(void);
 const char *ls_stand_in_left(void) {
   static char text[192];
-  int counts[5] = {0};
+  int counts[6] = {0};
   for (int d = 0; d < STAND_IN_GPUS; d++) counts[0] += contexts[d];
   for (int i = 0; i < MOST; i++) {
     counts[4] += pinned[i].at != NULL;
@@ -109,13 +133,24 @@ const char *ls_stand_in_left(void) {
     counts[2] += mapped[i].at != NULL;
     counts[3] += reserved[i].at != NULL;
   }
-  snprintf(
-      text, sizeof text,
-      "%d contexts, %d allocations, %d mappings, %d reservations, %d pinned; %d pieces of work "
-      "whose memory was gone",
-      counts[0], counts[1], counts[2], counts[3], counts[4], works_on_nothing);
-  const int all = counts[0] + counts[1] + counts[2] + counts[3] + counts[4] + works_on_nothing;
+  counts[5] = stand_in_files_left();
+  snprintf(text, sizeof text,
+           "%d contexts, %d allocations, %d mappings, %d reservations, %d pinned, %d files; %d "
+           "pieces of "
+           "work whose memory was gone",
+           counts[0], counts[1], counts[2], counts[3], counts[4], counts[5], works_on_nothing);
+  const int all =
+      counts[0] + counts[1] + counts[2] + counts[3] + counts[4] + counts[5] + works_on_nothing;
   return all ? text : NULL;
+}
+
+/* With left=FILE what was not given back, as the process ends. */
+__attribute__((destructor)) static void write_left(void) {
+  char path[4096];
+  const char *left = started ? ls_stand_in_left() : NULL;
+  if (!left || !stand_in_text("left", path, sizeof path)) return;
+  FILE *file = fopen(path, "a");
+  if (file) fprintf(file, "%s\n", left), fclose(file);
 }
 
 CUresult stand_in_driver_enter(const char *call) {
@@ -266,18 +301,32 @@ CUresult cuDeviceGetAttribute(int *value, CUenum attribute, CUdevice device) {
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
       *value = !stand_in_is("vmm", "none");
       break;
-    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: *value = 1; break;
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
+      *value = !stand_in_is("exports", "none");
+      break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE: *value = (int)stand_in_number("mode", 0); break;
     default: return CUDA_ERROR_INVALID_VALUE;
   }
   return CUDA_SUCCESS;
 }
 
+CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
+  ENTER_DEVICE(device);
+  memset(uuid, 0, sizeof *uuid);
+  snprintf((char *)uuid, sizeof *uuid, "stand-in %d", visible[device]);
+  return CUDA_SUCCESS;
+}
+
+/* Whether a GPU reaches another's memory, by their numbers in the machine. */
+static bool reaches(int gpu, int other) {
+  if (gpu == other) return true;
+  return stand_in_is("peers", "pairs") ? gpu / 2 == other / 2 : !stand_in_is("peers", "none");
+}
+
 CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
   ENTER_DEVICE(device);
   if (peer < 0 || peer >= visible_count || peer == device) return CUDA_ERROR_INVALID_DEVICE;
-  *can = !stand_in_is("peers", "none");
-  if (stand_in_is("peers", "pairs")) *can = visible[device] / 2 == visible[peer] / 2;
+  *can = reaches(visible[device], visible[peer]);
   return CUDA_SUCCESS;
 }
 
@@ -397,21 +446,48 @@ CUresult cuMemAddressFree(CUdeviceptr at, size_t bytes) {
   return result;
 }
 
+static int free_allocation(void) {
+  for (int a = 0; a < MOST; a++)
+    if (!allocations[a].references && !allocations[a].maps) return a;
+  abort();
+}
+
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                      const CUmemAllocationProp *of, unsigned long long flags) {
   LOCKED();
   STAND_IN_ENTER();
   STAND_IN_NOT_CAPTURED();
   if (!is_proper(of) || !bytes || bytes % GRANULE || flags) return CUDA_ERROR_INVALID_VALUE;
+  if (of->requestedHandleTypes && stand_in_is("exports", "none")) return CUDA_ERROR_NOT_SUPPORTED;
   const size_t held = (size_t)stand_in_number("held", 0) << 30;
   if (used[of->location.id] + held + bytes > memory_of_each()) return CUDA_ERROR_OUT_OF_MEMORY;
-  int a = 0;
-  while (a < MOST && (allocations[a].references || allocations[a].maps)) a++;
-  if (a == MOST) abort();
-  const int file = memfd_create("stand_in", MFD_CLOEXEC);
+  char name[64];
+  const int a = free_allocation(), gpu = visible[of->location.id];
+  snprintf(name, sizeof name, "stand_in_gpu_%d", gpu);
+  const int file = memfd_create(name, MFD_CLOEXEC);
   if (file < 0 || ftruncate(file, (off_t)bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
-  allocations[a] = (allocation){of->location.id, file, bytes, 1, 0, of->requestedHandleTypes};
+  allocations[a] = (allocation){gpu, file, false, bytes, 1, 0, of->requestedHandleTypes};
   used[of->location.id] += bytes;
+  *handle = (CUmemGenericAllocationHandle)(a + 1);
+  return CUDA_SUCCESS;
+}
+
+/* The caller's file stays its own. */
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shared,
+                                        CUenum type) {
+  LOCKED();
+  STAND_IN_ENTER();
+  STAND_IN_NOT_CAPTURED();
+  struct stat about;
+  const int given = (int)(size_t)shared, gpu = gpu_of_file(given);
+  if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || gpu < 0 || fstat(given, &about))
+    return CUDA_ERROR_INVALID_VALUE;
+  bool seen = false;
+  for (int v = 0; v < visible_count; v++) seen = seen || visible[v] == gpu;
+  if (!seen) return CUDA_ERROR_NOT_SUPPORTED;
+  const int a = free_allocation(), file = fcntl(given, F_DUPFD_CLOEXEC, 0);
+  if (file < 0) return CUDA_ERROR_UNKNOWN;
+  allocations[a] = (allocation){gpu, file, true, (size_t)about.st_size, 1, 0, 0};
   *handle = (CUmemGenericAllocationHandle)(a + 1);
   return CUDA_SUCCESS;
 }
@@ -423,7 +499,8 @@ static allocation *find_allocation(CUmemGenericAllocationHandle handle) {
 
 static void drop(allocation *of) {
   if (of->references || of->maps) return;
-  used[of->device] -= of->bytes;
+  for (int v = 0; v < visible_count; v++)
+    if (visible[v] == of->device && !of->imported) used[v] -= of->bytes;
   close(of->file);
   *of = (allocation){.bytes = 0};
 }
@@ -468,6 +545,9 @@ CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *acc
         access[c].location.id >= visible_count ||
         access[c].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
       return CUDA_ERROR_INVALID_VALUE;
+  for (size_t c = 0; c < count; c++)
+    if (!reaches(visible[access[c].location.id], allocations[mapped[m].allocation].device))
+      return CUDA_ERROR_INVALID_DEVICE;
   if (mmap(mapped[m].at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
            allocations[mapped[m].allocation].file, 0) == MAP_FAILED)
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -497,7 +577,7 @@ CUresult cuMemExportToShareableHandle(void *shared, CUmemGenericAllocationHandle
   const allocation *of = find_allocation(handle);
   if (!of || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !(of->types & type))
     return CUDA_ERROR_INVALID_VALUE;
-  const int file = dup(of->file);
+  const int file = fcntl(of->file, F_DUPFD_CLOEXEC, 0);
   if (file < 0) return CUDA_ERROR_UNKNOWN;
   memcpy(shared, &file, sizeof file);
   return CUDA_SUCCESS;
@@ -555,4 +635,20 @@ CUresult cuMemHostRegister_v2(void *at, size_t bytes, unsigned flags) {
 CUresult cuMemHostUnregister(void *at) {
   const CUresult result = stand_in_driver_enter(__func__), freed = unpin(at, 0);
   return freed ? freed : result;
+}
+
+/* Where a GPU sees it is another place, so that nobody takes one for the other. */
+enum { SEEN_BIT = 50 };
+
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *seen, void *at, unsigned flags) {
+  STAND_IN_CONTEXT();
+  if (flags || !stand_in_is_pinned(at, 1)) return CUDA_ERROR_INVALID_VALUE;
+  *seen = (CUdeviceptr)(size_t)at | (CUdeviceptr)1 << SEEN_BIT;
+  return CUDA_SUCCESS;
+}
+
+void *stand_in_word(CUdeviceptr seen) {
+  void *at = (void *)(size_t)(seen & ~((CUdeviceptr)1 << SEEN_BIT));
+  const bool is = seen >> SEEN_BIT & 1 && seen % sizeof(uint32_t) == 0;
+  return is && stand_in_is_pinned(at, sizeof(uint32_t)) ? at : NULL;
 }

@@ -22,6 +22,9 @@ int stand_in_context(void);
 /* Whether all of the bytes are pinned memory of the host. */
 bool stand_in_is_pinned(const void *at, size_t bytes);
 
+/* The word of the host's pinned memory that a GPU sees there; NULL: there is none. */
+void *stand_in_word(CUdeviceptr seen);
+
 /* What a call that may not be made while the calling thread captures answers then: the capture is
  * of no use any more. *spoiled: what is set by it from now on; NULL: nothing is captured. */
 CUresult stand_in_spoils_capture(void);

@@ -28,6 +28,12 @@ int stand_in_is(const char *key, const char *word) {
   return value && strncmp(value, word, length) == 0 && (!value[length] || value[length] == ',');
 }
 
+int stand_in_text(const char *key, char *text, size_t bytes) {
+  const char *value = find(key);
+  if (value) snprintf(text, bytes, "%.*s", (int)strcspn(value, ","), value);
+  return value != NULL;
+}
+
 /* Calls by name, for a log. */
 static struct {
   pthread_mutex_t lock;
@@ -61,9 +67,7 @@ long ls_stand_in_count(const char *call) {
  */
 __attribute__((destructor)) static void write_log(void) {
   char path[4096];
-  const char *value = find("log");
-  if (!value || !counted.of[0].name) return;
-  snprintf(path, sizeof path, "%.*s", (int)strcspn(value, ","), value);
+  if (!stand_in_text("log", path, sizeof path) || !counted.of[0].name) return;
   FILE *file = fopen(path, "a");
   for (size_t c = 0; file && c < sizeof counted.of / sizeof *counted.of; c++)
     if (counted.of[c].name) fprintf(file, "%s %ld\n", counted.of[c].name, counted.of[c].count);
@@ -72,6 +76,7 @@ __attribute__((destructor)) static void write_log(void) {
 
 int stand_in_fails(const char *key, const char *call) {
   stand_in_count(call);
+  if (find("only") && !stand_in_is("only", call)) return 0;
   const long which = stand_in_number(key, 0);
   if (++calls != which) return 0;
   failed = call;

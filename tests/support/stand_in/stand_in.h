@@ -4,7 +4,8 @@
  *   LS_STAND_IN="gpus=2,cc=90,memory=80,peers=none" LD_LIBRARY_PATH=build/tests/stand_in \
  *     lockstep doctor
  *
- * With log=FILE it says at the end which calls there were, each with their number. A test that has
+ * With log=FILE it says at the end which calls there were, each with their number. only=NAME: the
+ * call that fails is a number of calls of this name. A test that has
  * the library open asks what was done (ls_stand_in_begin, _failed, _left). */
 #ifndef LS_STAND_IN_H
 #define LS_STAND_IN_H
@@ -18,6 +19,9 @@ long stand_in_number(const char *key, long otherwise);
 
 /* Whether LS_STAND_IN has "key=word". */
 int stand_in_is(const char *key, const char *word);
+
+/* What is after "key=", where it is there. */
+int stand_in_text(const char *key, char *text, size_t bytes);
 
 /* Counts a call of this library by its name, and gives it no number. */
 void stand_in_count(const char *call);

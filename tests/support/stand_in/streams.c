@@ -1,10 +1,13 @@
 /* The driver's streams, events, graphs, copies and launches. Work is put down and done later, when
  * somebody waits for it: of the streams whose next piece may begin, by what events say, one is
  * drawn (seed=N in LS_STAND_IN). drop=N: the Nth wait for an event is forgotten, and its stream
- * goes ahead of all others from then on. Kernels are those of device/cuda/kernels, run by the shim.
+ * goes ahead of all others from then on; drop_word=N: the Nth for a word. early=N: the Nth word is
+ * written at once, ahead of what is on its stream. slow=US: each piece of work takes as long, where
+ * nobody here waits for a stream. Kernels are those of device/cuda/kernels, run by the shim.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,9 +177,15 @@ static void do_one(void) {
 /* What streams have is done also while nobody here waits for it. */
 static void *do_all(void *unused) {
   (void)unused;
+  const long slow = stand_in_number("slow", 0);
   pthread_mutex_lock(&lock);
-  for (;;)
+  for (;;) {
     if (!do_any()) rest();
+    if (!slow) continue;
+    pthread_mutex_unlock(&lock);
+    usleep((unsigned)slow);
+    pthread_mutex_lock(&lock);
+  }
   return NULL;
 }
 
@@ -388,6 +397,67 @@ CUresult cuEventElapsedTime(float *milliseconds, CUevent begin, CUevent end) {
   const CUresult result = passed ? failed : CUDA_ERROR_NOT_READY;
   pthread_mutex_unlock(&lock);
   return result;
+}
+
+/* ---- words ----------------------------------------------------------------------------------- */
+
+typedef struct word {
+  _Atomic uint32_t *at;
+  uint32_t value;
+} word;
+
+/* The word where it still is; it may have been unpinned since. */
+static CUresult write_word(void *data) {
+  const word *of = data;
+  atomic_store(of->at, of->value);
+  return CUDA_SUCCESS;
+}
+
+static int has_come(void *data) {
+  const word *of = data;
+  return (int32_t)(atomic_load(of->at) - of->value) >= 0;
+}
+
+static int at_once(void *data) {
+  (void)data;
+  return 1;
+}
+
+static CUresult nothing(void *data) {
+  (void)data;
+  return CUDA_SUCCESS;
+}
+
+/* What every call of a word begins with. */
+static CUresult find_word(CUdeviceptr seen, uint32_t value, unsigned flags, word *made) {
+  if (stand_in_is("words", "none")) return CUDA_ERROR_NOT_SUPPORTED;
+  *made = (word){stand_in_word(seen), value};
+  return made->at && !flags ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags) {
+  static _Atomic long writes;
+  word made;
+  STAND_IN_CONTEXT();
+  const CUresult found = find_word(at, value, flags, &made);
+  if (found) return found;
+  if (++writes == stand_in_number("early", 0)) return write_word(&made);
+  return stand_in_enqueue_when(stream, at_once, write_word, &made, sizeof made);
+}
+
+CUresult cuStreamWaitValue32_v2(CUstream handle, CUdeviceptr at, uint32_t value, unsigned flags) {
+  static long waits;
+  word made;
+  STAND_IN_CONTEXT();
+  const CUresult found = find_word(at, value, flags, &made);
+  if (found) return found;
+  pthread_mutex_lock(&lock);
+  CUstream stream = find(handle);
+  const bool dropped = stream && ++waits == stand_in_number("drop_word", 0);
+  if (dropped) stream->hasty = 1;
+  pthread_mutex_unlock(&lock);
+  return dropped ? CUDA_SUCCESS
+                 : stand_in_enqueue_when(handle, has_come, nothing, &made, sizeof made);
 }
 
 /* ---- graphs ---------------------------------------------------------------------------------- */

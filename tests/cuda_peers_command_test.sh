@@ -1,0 +1,181 @@
+#!/bin/sh
+# Training with a GPU for each process, where GPUs read each other's memory, on strict stand-ins of
+# NVIDIA's libraries: by peer copies between processes a run ends in the same bits as through the
+# host's memory, by the CPU's engine, and as with all ranks in one process. What is missing for that
+# is said and something else taken; a call of the driver that fails, a wait that is left out, a word
+# that is written too early and a process that is killed are seen.
+# $1: the lockstep program.
+set -u
+tests=$(cd "$(dirname "$0")" && pwd)
+. "$tests/support/small_run.sh"
+. "$tests/support/stand_ins.sh"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # memory that MPI keeps to its end
+launcher=${MPIRUN:-mpirun}
+command -v "$launcher" >/dev/null || { echo "skipped: no $launcher"; exit 77; }
+flags=${MPIRUN_FLAGS:-}
+[ -n "$flags" ] || ! "$launcher" --version 2>&1 | grep -q "Open MPI\|OpenRTE" || flags="--bind-to none"
+
+# One process on a host with GPUs; $GPUS is what the stand-ins are told, $GPUS_1 what rank 1's are.
+cat >gpu <<END
+#!/bin/sh
+export LD_LIBRARY_PATH="$stand_in\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}" LS_STAND_IN="\$GPUS"
+[ "\${OMPI_COMM_WORLD_RANK:-\${PMI_RANK:-}}" != 1 ] || [ -z "\${GPUS_1:-}" ] || LS_STAND_IN="\$GPUS_1"
+echo \$\$ >"$work/pid-\${OMPI_COMM_WORLD_RANK:-\${PMI_RANK:-0}}"
+exec "$plain" "\$@"
+END
+chmod +x gpu
+
+cat >llama.json <<'END'
+{"model_type": "llama", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 96,
+ "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+ "max_position_embeddings": 32}
+END
+cat >tied.json <<'END'
+{"model_type": "llama", "vocab_size": 259, "hidden_size": 32, "intermediate_size": 48,
+ "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 32,
+ "tie_word_embeddings": true}
+END
+cat >run.yaml <<'END'
+model: llama.json
+data: {text: text.txt, tokenizer: bytes, seq_len: 16, validation: 0}
+train: {batch: 4, lr: 1e-3, steps: 2, warmup: 1}
+eval: {every: 0}
+checkpoint: {every: 0}
+comm: {timeout: 60} # what is right may wait long on a loaded machine
+numerics: exact
+dtype: fp32
+END
+
+export GPUS="gpus=4" GPUS_1=
+# under COUNT STATUS words...: ranks are processes; of several that fail the first to end gives
+# mpirun its status.
+under() {
+  count=$1 expected=$2 code=0
+  shift 2
+  rm -rf gpu-run
+  # shellcheck disable=SC2086
+  timeout 120 "$launcher" $flags -n "$count" "$work/gpu" train run.yaml out=gpu-run device.kind=cuda \
+    "$@" >output 2>log </dev/null || code=$?
+  if grep -q "has no MPI\|without MPI" log; then echo "skipped: this build has no MPI"; exit 77; fi
+  case " $expected " in *" $code "*) ;; *)
+    fail "$count processes, $GPUS, $GPUS_1, $*: exit status $code, expected $expected: $(cat log)" ;;
+  esac
+  passed=$((passed + 1))
+}
+numbers() { grep -o '"\(loss\|grad_norm\)": *[0-9.e-]*' gpu-run/metrics.jsonl; }
+alike() { # NAME
+  numbers >"numbers-$1"
+  cmp -s numbers-expected "numbers-$1" ||
+    fail "$1: other bits than through the host: $(paste numbers-expected "numbers-$1")"
+}
+# everywhere PROCESSES words...: through the host, by threads (once) and by processes.
+everywhere() {
+  count=$1
+  shift
+  rm -rf gpu-run left
+  lockstep=$work/gpu
+  run 0 train run.yaml out=gpu-run device.kind=cuda comm.engine=staged "$@"
+  numbers >numbers-expected
+  [ "$(wc -l <numbers-expected)" = 4 ] || fail "no steps: $(cat log)"
+  rm -rf gpu-run
+  if [ $seed = 1 ]; then
+    run 0 train run.yaml out=gpu-run device.kind=cuda comm.engine=peer "$@"
+    alike threads
+  fi
+  lockstep=$plain
+  GPUS="gpus=4,seed=$seed,left=$work/left,log=$work/calls"
+  rm -f calls
+  under "$count" 0 "$@" # without a word about the engine
+  alike processes
+  ! grep -qF "data between ranks goes" log || fail "another engine was taken: $(cat log)"
+  [ ! -s left ] || fail "not given back: $(cat left)"
+  for call in cuMemImportFromShareableHandle cuStreamWriteValue32_v2 cuStreamWaitValue32_v2; do
+    [ "$(grep -c "^$call [1-9]" calls)" = "$count" ] || fail "$call: $(grep "^$call" calls)"
+  done
+  GPUS="gpus=4"
+  seed=$((seed + 1))
+}
+seed=1
+everywhere 2 mesh.dp_shard=2 zero=3 train.microbatches=2
+everywhere 2 model=tied.json mesh.pp=2 schedule=1f1b train.microbatches=4 post_validation=true train.clip=1000
+everywhere 4 dtype=bf16 mesh.dp_shard=2 zero=1 mesh.tp=2
+everywhere 2 mesh.dp_shard=2 zero=1 mesh.tp=2 -n 4 # two threads in each process
+
+# What is missing at one rank is said, and all go through the host.
+under 2 0 mesh.dp_shard=2 comm.engine=staged
+numbers >numbers-expected
+instead() { # SETTINGS TEXT: of rank 1's
+  GPUS_1="$1"
+  rm -f left
+  under 2 0 mesh.dp_shard=2
+  says "$2"
+  says "through the host's memory, which is slow"
+  alike instead
+  [ ! -s left ] || fail "$1: not given back: $(cat left)"
+}
+GPUS="gpus=4,left=$work/left"
+none="gpus=4,left=$work/left"
+instead "$none,exports=none" "rank 0: rank 1's GPU hands out no memory as files"
+instead "$none,fail=1,only=cuMemExportToShareableHandle" "rank 1's GPU hands out no memory as files"
+instead "$none,words=none" "rank 1's GPU takes no words of other processes: cuStreamWriteValue32_v2"
+instead "$none,fail=1,only=cuMemImportFromShareableHandle" \
+  "rank 1: rank 0's memory: cuMemImportFromShareableHandle of GPU 1"
+instead "$none,fail=1,only=cuMemHostGetDevicePointer_v2" "cuMemHostGetDevicePointer_v2 of GPU 1"
+GPUS="gpus=4,peers=none" GPUS_1=
+under 2 0 mesh.dp_shard=2
+says "rank 0: rank 1's memory: GPU 0 has no peer access to GPU 1"
+alike apart
+under 2 2 mesh.dp_shard=2 comm.engine=peer
+says "comm.engine: peer does not carry the data of this run"
+says "GPU 0 has no peer access to GPU 1"
+GPUS="gpus=4"
+
+# Each of the calls fails later, once, at one rank: all end, and say which.
+for failing in cuMemExportToShareableHandle:2 cuMemImportFromShareableHandle:2 cuMemHostRegister_v2:3 \
+  cuStreamWriteValue32_v2:8 cuStreamWaitValue32_v2:9; do
+  call=${failing%:*}
+  GPUS_1="gpus=4,left=$work/left,fail=${failing#*:},only=$call"
+  rm -f left
+  under 2 3 mesh.dp_shard=2 zero=3 comm.timeout=20
+  grep -q "^lockstep train: .*\($call of GPU 1\|GPU hands out no memory as files\)" log ||
+    fail "$failing: $(cat log)"
+  [ ! -s left ] || fail "$failing: not given back: $(cat left)"
+done
+
+# A wait that is left out gives other bits where the one waited for is slow; a word that is written
+# ahead of what it speaks of ends the run.
+GPUS="gpus=4,slow=2000"
+GPUS_1=
+under 2 0 mesh.dp_shard=2 zero=1 train.steps=1
+numbers >numbers-expected
+for wait in 4 6 8 10 none; do
+  [ $wait != none ] || fail "no wait for a word is missed"
+  GPUS_1="gpus=4,drop_word=$wait"
+  under 2 0 mesh.dp_shard=2 zero=1 train.steps=1
+  numbers | cmp -s numbers-expected - || break
+done
+GPUS_1="gpus=4,slow=2000,early=4"
+under 2 3 mesh.dp_shard=2 zero=1 train.steps=1 comm.timeout=8
+grep -q "^lockstep train: .*rank [01]: waited 8[.0-9]* s for .* in .* of .* fp" log || fail "$(cat log)"
+
+# A process is killed: the other ends soon and says which, in what.
+GPUS="gpus=4" GPUS_1=
+rm -rf gpu-run pid-0 pid-1
+# shellcheck disable=SC2086
+timeout 120 "$launcher" $flags -n 2 "$work/gpu" train run.yaml out=gpu-run device.kind=cuda \
+  mesh.dp_shard=2 zero=3 train.steps=100000 comm.timeout=40 >output 2>log </dev/null &
+running=$!
+while [ ! -s gpu-run/metrics.jsonl ] && kill -0 $running 2>/dev/null; do sleep 0.2; done
+begun=$(date +%s)
+kill -9 "$(cat pid-1)"
+code=0
+wait $running || code=$?
+running=
+[ $code -ne 0 ] && [ $code -ne 124 ] || fail "a rank was killed: exit status $code: $(cat log)"
+[ $(($(date +%s) - begun)) -le 40 ] || fail "a rank was killed: the other ended late"
+grep -q "^lockstep train: rank 0: .* of .*: rank 1: its process (pid $(cat pid-1)) died" log ||
+  fail "a rank was killed: $(cat log)"
+passed=$((passed + 1))
+echo "$passed runs"
