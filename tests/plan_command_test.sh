@@ -33,6 +33,12 @@ grep -q '"tp": [148]' output && fail "a layout that is not as fixed"
 grep -q '"step_seconds_between"' output || fail "no error bar"
 grep -q '"proved": false' output && fail "a layout that is not proved"
 grep -q '"instructions": [1-9]' output || fail "no count of what was compiled"
+grep -q '"offload_parameters": "device"' output || fail "JSON does not say where parameters are"
+grep -q '"gather": "auto"' output || fail "JSON does not say when weights are gathered"
+grep -q '"1024 GiB of memory a host"' output || fail "JSON does not say what is assumed"
+run 0 plan $model --on 1xA100-SXM-80 train.micro_batch=4 --tokens 1B --json
+grep -q '"tokens_seconds": [0-9]' output || fail "JSON does not say what 1B tokens take"
+grep -q '"tokens_cost": [0-9]' output || fail "JSON does not say what 1B tokens cost"
 run 0 plan $model --on 1xA100-SXM-80 train.micro_batch=16 offload.optimizer=none device.memory=4608MiB -o tight.yaml
 matches "recompute budget"
 run 0 simulate tight.yaml --on 1xA100-SXM-80
@@ -83,6 +89,35 @@ run 2 plan $model --on 4xA100-SXM-80 --within 3d
 says "--within needs --tokens"
 run 2 plan $model --on 4xA100-SXM-80 --objective speed
 says "expected time, money or memory"
+run 2 plan $model --on 8xA100-SXM-80 --fix schedule=zbv --fix chunks=4
+says "no layout of 8 devices has schedule=zbv chunks=4: "
+run 2 plan $model --on 4xA100-SXM-80 --svg front.png
+says "--svg front.png: expected a name that ends with .svg"
+
+# What money or a wait is counted by has to be known: nothing costs nothing, and no link is free.
+run 2 plan $model --on RTX4080 --tokens 1B --budget 1
+says "what it costs is not known, which --budget needs"
+run 2 plan $model --on 1xRTX4080 --objective money
+says "which --objective money needs"
+printf 'accelerator: a100-sxm-80\ndevices: 4\nprice: {hour: 200, currency: JPY}\n' >yen.yaml
+run 2 plan $model --on yen.yaml --on 4xRTX3090
+says "yen.yaml costs JPY and 4xRTX3090 USD; expected prices in one currency"
+run 2 plan $model --on A100-SXM-80 -n 8 --tokens 1B --within 3d
+says "-n 8 beside --within: expected one of them"
+for key in offload.optimizer=nvme offload.activations=nvme; do
+  run 2 plan $model --on 4xA100-SXM-80 $key
+  says "give drive.read_gb_per_s"
+done
+mkdir -p config/lockstep
+printf 'accelerators:\n  ours: {cuda: 90, memory: {mib: 65536, gb_per_s: 2000}, tflops: {bf16: 400}}\n' \
+  >config/lockstep/machines.yaml
+run 0 plan $model --on 1xours
+run 2 plan $model --on 2xours
+says "ours: the catalog has no network between its hosts of 1"
+run 2 plan $model --on 1xours offload.optimizer=host
+says "give host.gb_per_s in a cluster's file"
+rm config/lockstep/machines.yaml
+
 run 1 plan llama3-8b data.seq_len=512 --on 1xRTX4080
 says "no layout of 1 device fits"
 matches "  [0-9]*xRTX4080 .* a step: "

@@ -62,8 +62,15 @@ run 0 simulate keys.yaml -n 2 mesh.dp_shard=2 zero=3 --on 2xA100-SXM-80 --agains
 for kind in attention all-gather reduce-scatter "the step"; do
   grep -q "^  $kind .* [+-][0-9.]* %.* [+-][0-9.]* %" output || fail "no $kind beside two ranks: $(cat output)"
 done
+run 0 simulate keys.yaml -n 2 mesh.dp_shard=2 zero=3 --on 2xA100-SXM-80 --against two --tokens 1B --json
+sed -n '1p;$p' output | tr -d '\n' >ends
+[ "$(cat ends)" = "{}" ] || fail "--json beside a run is no JSON: $(tail -3 output)"
+for key in step_measured_s '"kind": "attention"' tokens_seconds tokens_cost; do
+  grep -q "$key" output || fail "no $key in: $(cat output)"
+done
 run 2 simulate keys.yaml --on 1xA100-SXM-80 --against nowhere
 says "a run with trace=true leaves it"
+[ ! -s output ] || fail "an answer before what is wrong with the question"
 
 run 1 simulate $model train.batch=2 --on 2xRTX4090
 says "which fits"
@@ -86,6 +93,14 @@ drive: {read_gb_per_s: 9, write_gb_per_s: 8}
 END
 run 0 simulate $model train.batch=8 mesh.dp_shard=8 offload.optimizer=nvme --on ours.yaml
 says "waiting: move"
+mkdir -p config/lockstep
+printf 'accelerators:\n  ours: {cuda: 90, memory: {mib: 65536, gb_per_s: 2000}, tflops: {bf16: 400}}\n' \
+  >config/lockstep/machines.yaml
+run 2 simulate keys.yaml offload.optimizer=host --on 1xours
+says "how fast devices reach their host is not known; give host.gb_per_s"
+run 2 simulate keys.yaml mesh.dp_shard=2 --on 2xours
+says "no network between its hosts of 1"
+rm config/lockstep/machines.yaml
 run 2 simulate $model train.batch=8 --on cpu-avx2
 says "how fast it is is not known"
 run 2 simulate keys.yaml

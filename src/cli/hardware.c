@@ -156,6 +156,22 @@ ls_status ls_hardware_performance(ls_arena *arena, const ls_device_facts *facts,
   return LS_OK;
 }
 
+ls_status ls_hardware_check_tiers(const char *on, const ls_performance *performance, bool host,
+                                  bool drives, ls_error *error) {
+  if (!on) on = "this machine";
+  if ((host || drives) && !(performance->host_per_s > 0))
+    return ls_fail(error, LS_INPUT,
+                   "--on %s: how fast devices reach their host is not known; give host.gb_per_s in "
+                   "a cluster's file, or host.link in ~/.config/lockstep/machines.yaml",
+                   on);
+  if (!drives || (performance->drive_read_per_s > 0 && performance->drive_write_per_s > 0))
+    return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "--on %s: how fast its hosts' drives are is not known; give drive.read_gb_per_s "
+                 "and drive.write_gb_per_s in a cluster's file (lockstep machines --help)",
+                 on);
+}
+
 static double mib(int64_t bytes) {
   return (double)bytes / 1048576;
 }

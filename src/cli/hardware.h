@@ -53,6 +53,11 @@ LS_CHECKED ls_status ls_hardware_performance(ls_arena *arena, const ls_device_fa
                                              ls_performance *performance, double *peak,
                                              ls_error *error);
 
+/* LS_INPUT: a layout puts something on the hosts or on drives, and how fast these are reached is
+ * not known. on NULL: this machine. */
+LS_CHECKED ls_status ls_hardware_check_tiers(const char *on, const ls_performance *performance,
+                                             bool host, bool drives, ls_error *error);
+
 /* What a device of the stage needs and has, each with its source; nothing of this machine's. */
 void ls_hardware_print(const ls_session *session, int stage);
 json_t *ls_hardware_json(const ls_session *session, int stage);

@@ -82,6 +82,9 @@ static ls_status read_request(const request *words, ls_plan_question *asked, ls_
   if ((words->within || words->budget) && !words->tokens)
     return ls_fail(error, LS_INPUT, "%s needs --tokens: how many are to be trained on",
                    words->within ? "--within" : "--budget");
+  if ((words->within || words->budget) && words->devices)
+    return ls_fail(error, LS_INPUT, "-n %s beside %s: expected one of them", words->devices,
+                   words->within ? "--within" : "--budget");
   if ((words->within || words->budget) && !words->machines)
     return ls_fail(error, LS_INPUT, "%s needs --on: how many of these devices",
                    words->within ? "--within" : "--budget");
@@ -115,13 +118,33 @@ static ls_status write_winner(ls_arena *arena, const ls_planned *of, const char 
   return LS_OK;
 }
 
-static ls_status plan_machine(ls_arena *arena, const ls_plan_question *asked, const char *on,
+static ls_status pose_machine(ls_arena *arena, const ls_plan_question *asked, const char *on,
                               ls_plan_answer *made, ls_error *error) {
   int devices = 0;
-  ls_planned *of = &made->planned;
   if (asked->within_s > 0 || asked->budget > 0)
     LS_TRY(ls_plan_enough(arena, asked, on, &devices, error));
-  LS_TRY(ls_plan_pose(arena, asked, on, devices, of, error));
+  return ls_plan_pose(arena, asked, on, devices, &made->planned, error);
+}
+
+/* Amounts of two currencies cannot be held against each other. */
+static ls_status check_currency(const ls_plan_answer *answers, int count, ls_error *error) {
+  const ls_planned *first = NULL;
+  for (int m = 0; m < count; m++) {
+    const ls_planned *of = &answers[m].planned;
+    if (!of->cluster || !(of->cluster->hour > 0)) continue;
+    if (!first) first = of;
+    if (strcmp(first->cluster->currency, of->cluster->currency) != 0)
+      return ls_fail(error, LS_INPUT,
+                     "%s costs %s and %s %s; expected prices in one currency (lockstep machines "
+                     "--help)",
+                     first->text, first->cluster->currency, of->text, of->cluster->currency);
+  }
+  return LS_OK;
+}
+
+static ls_status plan_machine(ls_arena *arena, const ls_plan_question *asked, const char *on,
+                              ls_plan_answer *made, ls_error *error) {
+  ls_planned *of = &made->planned;
   LS_TRY(ls_planned_search(arena, of, error));
   if (ls_planned_best(of)) ls_plan_next_counts(arena, asked, on, of, &made->more, &made->fewer);
   return LS_OK;
@@ -152,6 +175,13 @@ static void keep_freed_memory(void) {
 #endif
 }
 
+static ls_status check_picture(const char *path, ls_error *error) {
+  const size_t length = strlen(path);
+  if (length < 5 || strcmp(path + length - 4, ".svg") != 0)
+    return ls_fail(error, LS_INPUT, "--svg %s: expected a name that ends with .svg", path);
+  return ls_command_check_file("--svg", path, error);
+}
+
 static ls_status plan(ls_arena *arena, const ls_words *words, void *given, ls_error *error) {
   const request *said = given;
   if (said->learn) return ls_plan_learn(arena, said->learn, error);
@@ -164,12 +194,15 @@ static ls_status plan(ls_arena *arena, const ls_words *words, void *given, ls_er
                             .budget_text = said->budget,
                             .all = said->all};
   if (said->output) LS_TRY(ls_command_check_file("-o", said->output, error));
-  if (said->svg) LS_TRY(ls_command_check_file("--svg", said->svg, error));
+  if (said->svg) LS_TRY(check_picture(said->svg, error));
   LS_TRY(read_request(said, &asked, error));
   LS_TRY(ls_plan_question_model(arena, words, &asked, error));
   const int count = said->machines ? said->machines : 1;
   ls_plan_answer *answers = LS_NEW_ARRAY(arena, ls_plan_answer, count);
   const ls_plan_report report = {&asked, answers, count};
+  for (int m = 0; m < count; m++)
+    LS_TRY(pose_machine(arena, &asked, said->on[m], &answers[m], error));
+  LS_TRY(check_currency(answers, count, error));
   for (int m = 0; m < count; m++)
     LS_TRY(plan_machine(arena, &asked, said->on[m], &answers[m], error));
   ls_plan_report_prove(arena, &report);

@@ -6,6 +6,10 @@
 #include "cli/plan_report.h"
 #include "sim/interval.h"
 
+/* As a run file has them. */
+static const char *const when_names[] = {
+    [LS_WHEN_AUTO] = "auto", [LS_WHEN_MICROBATCH] = "microbatch", [LS_WHEN_STEP] = "step"};
+
 static json_t *row_json(const ls_plan_report *report, const ls_planned *of,
                         const ls_plan_row *row) {
   json_t *made = json_object(), *terms = json_object();
@@ -27,6 +31,10 @@ static json_t *row_json(const ls_plan_report *report, const ls_planned *of,
   json_object_set_new(made, "recompute", json_string(ls_plan_recompute_name(layout)));
   json_object_set_new(made, "offload_optimizer",
                       json_string(ls_tier_name(layout->offload.optimizer)));
+  json_object_set_new(made, "offload_parameters",
+                      json_string(ls_tier_name(layout->offload.parameters)));
+  json_object_set_new(made, "gather", json_string(when_names[layout->gather]));
+  json_object_set_new(made, "reduce", json_string(when_names[layout->reduce]));
   json_object_set_new(made, "sequence_parallel", json_boolean(layout->sequence_parallel));
   json_object_set_new(made, "prefetch", json_integer(layout->prefetch));
   json_object_set_new(made, "step_seconds", json_real(row->seconds));
@@ -45,6 +53,11 @@ static json_t *row_json(const ls_plan_report *report, const ls_planned *of,
   json_object_set_new(made, "on_front", json_boolean(ls_plan_report_on_front(report, of, row)));
   if (ls_planned_money(of, row->seconds) > 0)
     json_object_set_new(made, "step_cost", json_real(ls_planned_money(of, row->seconds)));
+  const double tokens = report->question->tokens;
+  const double seconds = tokens > 0 ? ls_planned_seconds(of, row, tokens) : 0;
+  if (seconds > 0) json_object_set_new(made, "tokens_seconds", json_real(seconds));
+  if (ls_planned_money(of, seconds) > 0)
+    json_object_set_new(made, "tokens_cost", json_real(ls_planned_money(of, seconds)));
   for (int t = 0; t < LS_PLAN_TERM_COUNT; t++)
     json_object_set_new(terms, ls_plan_term_name((ls_plan_term)t), json_real(row->terms[t]));
   json_object_set_new(made, "seconds_of", terms);
@@ -80,6 +93,10 @@ static json_t *machine_json(const ls_plan_report *report, const ls_plan_answer *
   json_object_set_new(machine, "batch", json_integer(of->training.batch));
   json_object_set_new(machine, "sequence", json_integer(of->training.sequence));
   if (of->conventions) json_object_set_new(machine, "task", json_string(of->conventions));
+  json_t *assumed = json_array();
+  for (int i = 0; of->cluster && i < of->cluster->assumed.count; i++)
+    json_array_append_new(assumed, json_string(of->cluster->assumed.items[i]));
+  json_object_set_new(machine, "assumed", assumed);
   json_object_set_new(machine, "memory_limit", json_integer(of->problem.limit));
   if (of->cluster && of->cluster->hour > 0)
     json_object_set_new(machine, "currency", json_string(of->cluster->currency));

@@ -241,6 +241,25 @@ static void take_base(const ls_run_file *run, const ls_session *session, ls_plan
   problem->limit = ls_session_limit(session);
 }
 
+/* Money counts only where a price is known, and devices only where there may be more of them. */
+static ls_status check_asked(const ls_plan_question *question, const ls_planned *of,
+                             ls_error *error) {
+  const bool money = question->budget > 0 || question->objective == LS_PLAN_MONEY;
+  if ((question->within_s > 0 || question->budget > 0) && !of->cluster)
+    return ls_fail(error, LS_INPUT,
+                   "--on %s: %s counts devices of the catalog, as in --on H100-SXM", of->text,
+                   question->within_s > 0 ? "--within" : "--budget");
+  if (!money || (of->cluster && of->cluster->hour > 0)) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: what it costs is not known, which %s needs; give price.hour in a cluster's "
+                 "file, or prices in ~/.config/lockstep/machines.yaml",
+                 of->text, question->budget > 0 ? "--budget" : "--objective money");
+}
+
+static bool puts_on(const ls_offload *offload, ls_tier tier) {
+  return offload->optimizer == tier || offload->parameters == tier || offload->activations == tier;
+}
+
 ls_status ls_plan_pose(ls_arena *arena, const ls_plan_question *question, const char *on,
                        int devices, ls_planned *made, ls_error *error) {
   *made = (ls_planned){0};
@@ -251,6 +270,7 @@ ls_status ls_plan_pose(ls_arena *arena, const ls_plan_question *question, const 
   LS_TRY(apply_task(arena, question, made, run, error));
   made->run = run;
   LS_TRY(take_machine(arena, question, on, devices, made, &facts, &rates, error));
+  LS_TRY(check_asked(question, made, error));
   if (rates && !run->device.threads)
     run->device.threads = ls_hardware_threads(rates, made->problem.devices);
   LS_TRY(check_held(run, error));
@@ -271,6 +291,9 @@ ls_status ls_plan_pose(ls_arena *arena, const ls_plan_question *question, const 
   problem->all = question->all;
   LS_TRY(ls_hardware_performance(arena, problem->facts, made->cluster, rates, problem->base.compute,
                                  problem->devices, &made->performance, &made->peak_flops, error));
+  const ls_offload *offload = &problem->base.offload;
+  LS_TRY(ls_hardware_check_tiers(on, &made->performance, puts_on(offload, LS_TIER_HOST),
+                                 puts_on(offload, LS_TIER_NVME), error));
   if (!problem->held.prefetch) problem->base.prefetch = made->performance.waits ? 0 : 1;
   problem->training = &made->training;
   problem->performance = &made->performance;

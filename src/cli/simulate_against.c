@@ -85,13 +85,24 @@ static void print_line(const char *name, double simulated, double measured, doub
     printf("\n");
 }
 
-static void print_comparison(const ls_kind_comparison *made) {
+void ls_compared_print(const ls_kind_comparison *made) {
   printf("\n%-26s %12s %12s %11s %11s\n", "a rank, ms", "simulated", "measured", "off by",
          "of the step");
   for (int k = 0; k < made->kinds.count; k++)
     print_line(made->kinds.items[k].name, made->kinds.items[k].simulated,
                made->kinds.items[k].measured, made->measured);
   print_line("the step", made->simulated, made->measured, made->measured);
+}
+
+json_t *ls_compared_json(const ls_kind_comparison *made) {
+  json_t *kinds = json_array();
+  for (int k = 0; k < made->kinds.count; k++) {
+    const ls_kind_seconds *each = &made->kinds.items[k];
+    json_array_append_new(kinds, json_pack("{s:s, s:f, s:f}", "kind", each->name, "simulated_s",
+                                           each->simulated, "measured_s", each->measured));
+  }
+  return json_pack("{s:f, s:f, s:o}", "step_simulated_s", made->simulated, "step_measured_s",
+                   made->measured, "kinds", kinds);
 }
 
 ls_status ls_compare_kinds(ls_arena *arena, const ls_timeline *simulated, const char *path,
@@ -107,14 +118,5 @@ ls_status ls_compare_kinds(ls_arena *arena, const ls_timeline *simulated, const 
   json_decref(root);
   LS_TRY(status);
   qsort(made->kinds.items, (size_t)made->kinds.count, sizeof *made->kinds.items, by_time);
-  return LS_OK;
-}
-
-ls_status ls_simulate_against(ls_arena *arena, const ls_timeline *simulated, const char *path,
-                              ls_error *error) {
-  ls_kind_comparison made;
-  if (ls_compare_kinds(arena, simulated, path, &made, error) != LS_OK)
-    return ls_error_prefix(error, "--against");
-  print_comparison(&made);
   return LS_OK;
 }

@@ -17,13 +17,13 @@ typedef struct ls_kind_comparison {
   double simulated, measured;     /* of the step */
 } ls_kind_comparison;
 
-/* Both by kind; `path` as below. In the arena. */
+/* Both by kind. `path`: a run's folder, whose trace.json is read, or such a file. LS_INPUT: it is
+ * none. In the arena. */
 LS_CHECKED ls_status ls_compare_kinds(ls_arena *arena, const ls_timeline *simulated,
                                       const char *path, ls_kind_comparison *made, ls_error *error);
 
-/* Prints seconds of a rank in each kind of instruction, simulated and measured. `path`: a run's
- * folder, whose trace.json is read, or such a file. LS_INPUT: it is none. */
-LS_CHECKED ls_status ls_simulate_against(ls_arena *arena, const ls_timeline *simulated,
-                                         const char *path, ls_error *error);
+/* As text, and for programs: the caller's to release. */
+void ls_compared_print(const ls_kind_comparison *made);
+json_t *ls_compared_json(const ls_kind_comparison *made);
 
 #endif

@@ -116,26 +116,26 @@ static ls_status draw(const ls_simulated *of, const char *path, ls_error *error)
 }
 
 /* A catalog has no drives: whose rate is not known cannot be waited for. */
-static ls_status check_drives(const ls_session *session, const ls_performance *performance,
-                              const char *on, ls_error *error) {
+static ls_status check_tiers(const ls_session *session, const ls_performance *performance,
+                             const char *on, ls_error *error) {
   int stage;
-  if (!ls_session_tier_bytes(session, LS_TIER_NVME, &stage)) return LS_OK;
-  if (performance->drive_read_per_s > 0 && performance->drive_write_per_s > 0) return LS_OK;
-  return ls_fail(error, LS_INPUT,
-                 "--on %s: how fast its hosts' drives are is not known; give drive.read_gb_per_s "
-                 "and drive.write_gb_per_s in a cluster's file (lockstep machines --help)",
-                 on ? on : "this machine");
+  return ls_hardware_check_tiers(on, performance,
+                                 ls_session_tier_bytes(session, LS_TIER_HOST, &stage) > 0,
+                                 ls_session_tier_bytes(session, LS_TIER_NVME, &stage) > 0, error);
 }
 
 static ls_status answer(const ls_simulated *made, const request *asked, ls_error *error) {
+  ls_kind_comparison kinds;
+  if (asked->against &&
+      ls_compare_kinds(made->session->arena, ls_simulated_timeline(made, LS_TIMELINE_INSTRUCTIONS),
+                       asked->against, &kinds, error) != LS_OK)
+    return ls_error_prefix(error, "--against");
+  const ls_kind_comparison *against = asked->against ? &kinds : NULL;
   if (asked->json)
-    ls_simulated_print_json(made);
+    ls_simulated_print_json(made, against);
   else
     ls_simulated_print(made);
-  if (asked->against)
-    LS_TRY(ls_simulate_against(made->session->arena,
-                               ls_simulated_timeline(made, LS_TIMELINE_INSTRUCTIONS),
-                               asked->against, error));
+  if (against && !asked->json) ls_compared_print(against);
   if (asked->timeline) LS_TRY(draw(made, asked->timeline, error));
   if (!asked->page) return LS_OK;
   LS_TRY(ls_simulated_page(made, asked->page, error));
@@ -168,7 +168,7 @@ static ls_status simulate(ls_arena *arena, const ls_words *words, void *given, l
   LS_TRY(ls_hardware_performance(arena, &session->device.facts, cluster, rates,
                                  session->layout.compute, devices, &performance, &made.peak_flops,
                                  error));
-  LS_TRY(check_drives(session, &performance, asked->on, error));
+  LS_TRY(check_tiers(session, &performance, asked->on, error));
   ls_sim_options options = {.records = asked->timeline || asked->page || asked->against};
   LS_TRY(read_slow(arena, asked->slow, session, performance.per_host, &options, error));
   LS_TRY(read_links(asked->link, &options, error));

@@ -143,7 +143,18 @@ static void add_money(const ls_simulated *of, json_t *root) {
                         json_real(cluster->accelerator->watts * device_hours / 1000));
 }
 
-void ls_simulated_print_json(const ls_simulated *of) {
+/* What --tokens take. */
+static void add_tokens(const ls_simulated *of, json_t *root) {
+  if (!(of->tokens > 0)) return;
+  const double seconds = of->tokens / of->step_tokens * of->simulation->seconds;
+  json_object_set_new(root, "tokens", json_real(of->tokens));
+  json_object_set_new(root, "tokens_seconds", json_real(seconds));
+  if (of->cluster && of->cluster->hour > 0)
+    json_object_set_new(root, "tokens_cost",
+                        json_real(of->cluster->hour * of->session->devices * seconds / 3600));
+}
+
+void ls_simulated_print_json(const ls_simulated *of, const ls_kind_comparison *against) {
   const ls_simulated_report *report = ls_simulated_report_make(of);
   const ls_session *session = of->session;
   const double seconds = of->simulation->seconds;
@@ -164,6 +175,7 @@ void ls_simulated_print_json(const ls_simulated *of) {
   json_object_set_new(root, "bubble", json_real(of->simulation->bubble));
   json_object_set_new(root, "memory_bytes", json_integer(ls_session_bytes_needed(session, &stage)));
   add_money(of, root);
+  add_tokens(of, root);
   for (int p = 0; p < report->parts.count; p++)
     if (report->parts.items[p].detail)
       json_object_set_new(compute, report->parts.items[p].name,
@@ -171,6 +183,7 @@ void ls_simulated_print_json(const ls_simulated *of) {
   json_object_set_new(root, "compute_s", compute);
   json_object_set_new(root, "waits", waits_json(report));
   json_object_set_new(root, "memory", memory_json(report));
+  if (against) json_object_set_new(root, "against", ls_compared_json(against));
   char *text = json_dumps(root, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
   printf("%s\n", text ? text : "{}");
   free(text);

@@ -2,6 +2,7 @@
 #ifndef LS_CLI_SIMULATE_REPORT_H
 #define LS_CLI_SIMULATE_REPORT_H
 
+#include "cli/simulate_against.h"
 #include "session/session.h"
 #include "sim/interval.h"
 #include "sim/sim.h"
@@ -52,7 +53,8 @@ typedef struct ls_simulated_report {
 const ls_simulated_report *ls_simulated_report_make(const ls_simulated *of);
 
 void ls_simulated_print(const ls_simulated *of);
-void ls_simulated_print_json(const ls_simulated *of);
+/* against NULL: beside no run. */
+void ls_simulated_print_json(const ls_simulated *of, const ls_kind_comparison *against);
 
 /* The step as a measured one is drawn, in the session's arena. Simulated with `records`. */
 const ls_timeline *ls_simulated_timeline(const ls_simulated *of, ls_timeline_detail detail);

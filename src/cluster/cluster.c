@@ -109,7 +109,8 @@ static void tell_assumed(ls_cluster *cluster) {
   const int hosts = cluster->devices > cluster->per_host ? cluster->devices / cluster->per_host : 1;
   cluster->assumed.count = 0;
   if (!cluster->said.per_host && hosts > 1)
-    assume(cluster, ls_arena_printf(arena, "%d devices a host", cluster->per_host));
+    assume(cluster, ls_arena_printf(arena, "%d device%s a host", cluster->per_host,
+                                    cluster->per_host == 1 ? "" : "s"));
   if (!cluster->said.network && hosts > 1 && cluster->network)
     assume(cluster, ls_arena_printf(arena, "hosts joined by %s", cluster->network->name));
   if (!cluster->said.host_memory && of->host_memory_bytes > 0)
@@ -142,27 +143,31 @@ ls_status ls_cluster_resize(ls_cluster *cluster, int devices, ls_error *error) {
   return LS_OK;
 }
 
-static ls_status link_named(ls_catalog *catalog, const ls_cluster *cluster, const char *id,
-                            const ls_link **link, ls_error *error) {
+/* The link that the file names under `group`. */
+static ls_status link_named(const ls_catalog *catalog, const ls_yaml *root, const char *group,
+                            const char *id, const ls_link **link, ls_error *error) {
   if (!id) return LS_OK;
   *link = ls_catalog_link(catalog, id);
   return *link ? LS_OK
-               : ls_fail(error, LS_INPUT,
-                         "%s: there is no link %s; `lockstep machines links` "
-                         "lists them",
-                         cluster->name, id);
+               : ls_yaml_fail(ls_yaml_get(ls_yaml_get(root, group), "link"),
+                              "a link that `lockstep machines links` lists", error);
+}
+
+/* The line and key before what is wrong with the value; no node: of words, which have none. */
+static ls_status prefix_place(const ls_yaml *node, ls_error *error) {
+  return node ? ls_error_prefix(error, "%s:%d: %s", node->file, node->line, node->path) : LS_INPUT;
 }
 
 /* What is said goes before the catalog. */
-static ls_status take_said(ls_catalog *catalog, ls_cluster *cluster, const cluster_file *said,
-                           ls_error *error) {
-  LS_TRY(link_named(catalog, cluster, said->peer, &cluster->peer, error));
+static ls_status take_said(ls_catalog *catalog, ls_cluster *cluster, const ls_yaml *root,
+                           const cluster_file *said, ls_error *error) {
+  LS_TRY(link_named(catalog, root, "peer", said->peer, &cluster->peer, error));
   if (said->peer) cluster->beyond = NULL, cluster->peer_devices = 0, cluster->peer_bytes_per_s = 0;
   if (said->peer_bytes_per_s > 0) cluster->peer_bytes_per_s = said->peer_bytes_per_s;
   if (!(cluster->peer_bytes_per_s > 0) && cluster->peer)
     cluster->peer_bytes_per_s = cluster->peer->bytes_per_s;
   cluster->peer_access = said->access;
-  LS_TRY(link_named(catalog, cluster, said->network, &cluster->network, error));
+  LS_TRY(link_named(catalog, root, "network", said->network, &cluster->network, error));
   if (said->network) cluster->nics = (int)cluster->network->nics;
   if (said->nics) cluster->nics = (int)said->nics;
   if (said->oversubscription > 0) cluster->oversubscription = said->oversubscription;
@@ -176,8 +181,8 @@ static ls_status take_said(ls_catalog *catalog, ls_cluster *cluster, const clust
     take_price(cluster, &(ls_price){.region = said->region ? said->region : "given",
                                     .hour = said->hour,
                                     .currency = said->currency});
-  else if (said->region)
-    LS_TRY(ls_cluster_price_in(catalog, cluster, said->region, error));
+  else if (said->region && ls_cluster_price_in(catalog, cluster, said->region, error) != LS_OK)
+    return prefix_place(ls_yaml_get(ls_yaml_get(root, "price"), "region"), error);
   if (said->per_host) cluster->per_host = (int)said->per_host;
   if (said->devices && !said->per_host && said->devices < cluster->per_host)
     cluster->per_host = (int)said->devices;
@@ -243,11 +248,12 @@ ls_status ls_cluster_read(ls_catalog *catalog, const char *text, ls_cluster **cl
                    "or a cluster's file, as in ours.yaml",
                    text);
   }
-  LS_TRY(ls_catalog_find(catalog, said.accelerator, &(*cluster)->accelerator, error));
+  if (ls_catalog_find(catalog, said.accelerator, &(*cluster)->accelerator, error) != LS_OK)
+    return prefix_place(ls_yaml_get(root, "accelerator"), error);
   if (!ls_yaml_get(ls_yaml_get(root, "peer"), "access"))
     said.access = (*cluster)->accelerator->peer_access;
   take_row(catalog, *cluster);
-  LS_TRY(take_said(catalog, *cluster, &said, error));
+  LS_TRY(take_said(catalog, *cluster, root, &said, error));
   (*cluster)->said.per_host = said.per_host > 0;
   (*cluster)->said.network = said.network != NULL;
   (*cluster)->said.host_memory = said.host_memory > 0;

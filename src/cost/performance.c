@@ -96,6 +96,11 @@ static ls_status set_links(const ls_cluster *cluster, ls_performance *made, ls_e
                    "%s: the catalog has no link between devices of a host; give peer.link in a "
                    "cluster's file",
                    cluster->accelerator->id);
+  if (cluster->devices > cluster->per_host && !(made->network_per_s > 0))
+    return ls_fail(error, LS_INPUT,
+                   "%s: the catalog has no network between its hosts of %d; give network.link in a "
+                   "cluster's file, or hosts.network in ~/.config/lockstep/machines.yaml",
+                   cluster->accelerator->id, cluster->per_host);
   return LS_OK;
 }
 

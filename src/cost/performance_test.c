@@ -217,6 +217,22 @@ static void rows_that_lack_something_are_refused(void **state) {
   assert_non_null(strstr(error.text, "machines.yaml"));
 }
 
+/* Between hosts whose network nobody knows nothing would take any time. */
+static void hosts_without_a_network_are_refused(void **state) {
+  (void)state;
+  ls_cluster *cluster;
+  ls_device_facts facts;
+  ls_performance made;
+  ls_error error = {0};
+  assert_int_equal(ls_cluster_read(catalog, "16xH100-SXM", &cluster, NULL), LS_OK);
+  assert_true(ls_device_facts_of(cluster->accelerator, &facts));
+  cluster->network = NULL;
+  assert_int_equal(ls_performance_of(&facts, cluster, &made, &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "no network between its hosts of 8"));
+  assert_int_equal(ls_cluster_resize(cluster, 8, NULL), LS_OK);
+  assert_int_equal(ls_performance_of(&facts, cluster, &made, NULL), LS_OK);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(products_have_tiles_and_waves),
                                      cmocka_unit_test(bytes_take_their_time),
@@ -227,6 +243,7 @@ int main(void) {
                                      cmocka_unit_test(small_collectives_are_as_measured),
                                      cmocka_unit_test(what_a_device_reached_counts),
                                      cmocka_unit_test(a_network_may_be_oversubscribed),
-                                     cmocka_unit_test(rows_that_lack_something_are_refused)};
+                                     cmocka_unit_test(rows_that_lack_something_are_refused),
+                                     cmocka_unit_test(hosts_without_a_network_are_refused)};
   return cmocka_run_group_tests(tests, open_catalog, close_catalog);
 }

@@ -609,6 +609,8 @@ static ls_status refuse(ls_arena *arena, const ls_plan_problem *problem, ls_erro
   if (problem->held.zero) held = ls_arena_printf(arena, "%s zero=%d", held, problem->base.zero);
   if (problem->held.schedule)
     held = ls_arena_printf(arena, "%s schedule=%s", held, problem->base.schedule);
+  if (problem->held.chunks)
+    held = ls_arena_printf(arena, "%s chunks=%d", held, problem->base.chunks);
   if (problem->held.micro_batch)
     held = ls_arena_printf(arena, "%s train.micro_batch=%lld", held,
                            (long long)problem->held.micro_batch);
@@ -619,8 +621,9 @@ static ls_status refuse(ls_arena *arena, const ls_plan_problem *problem, ls_erro
       error, LS_INPUT,
       "no layout of %d device%s has%s%s: pp, tp, cp and the data axes together are all "
       "devices, pp at most %lld layers, tp divides %lld heads, 2 cp %lld tokens, the "
-      "data axes and the micro-batch %lld sequences; ep divides %lld experts, all ranks "
-      "of cp and some that share data have them; ZeRO has more than one rank to shard over",
+      "data axes and the micro-batch %lld sequences; a schedule has more than one stage, and "
+      "chunks as it is made; ep divides %lld experts, all ranks of cp and some that share data "
+      "have them; ZeRO has more than one rank to shard over",
       problem->devices, problem->devices == 1 ? "" : "s", *held ? "" : " such a batch", held,
       (long long)model->layers, (long long)model->heads, (long long)problem->training->sequence,
       (long long)problem->training->batch, (long long)model->experts);
