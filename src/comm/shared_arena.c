@@ -124,12 +124,10 @@ static ls_status agree(const sharing *of, bool refused, const char *why, bool *r
 static ls_status share_views(const sharing *of, bool *readable, ls_error *error) {
   const ls_world *world = of->comm->world;
   const int size = world->size;
-  *readable = true;
-  if (world->count_here == size) return LS_OK;
   int *files = LS_NEW_ARRAY(of->comm->memory, int, size);
   for (int rank = 0; rank < size; rank++) files[rank] = -1;
   ls_error why = {0};
-  ls_status status = get_files(of, files, &why);
+  ls_status status = world->count_here < size ? get_files(of, files, &why) : LS_OK;
   if (status == LS_OK && of->comm->rank == world->first) status = map_views(of, files, &why);
   for (int rank = 0; rank < size; rank++)
     if (files[rank] >= 0) close(files[rank]);
