@@ -203,7 +203,8 @@ static const case_maker makers[] = {
     make_bias_db,       make_rope,         make_cross_entropy, make_optimizer, make_move,
     make_rope_table,    make_tokens,       make_cells,         make_blocks,    make_pairs,
     make_route,         make_route_bwd,    make_routed,        make_grouped,   make_scores,
-    make_router_of,     make_adafactor,    make_texts,         make_text_rows, make_fp8};
+    make_router_of,     make_adafactor,    make_texts,         make_text_rows, make_fp8,
+    make_weight_codes};
 
 enum { MAKERS = sizeof makers / sizeof *makers };
 

@@ -18,6 +18,7 @@ says "fp8 is emulated: operands are rounded to it and held in bf16, which is no 
 run 0 train $words dtype=bf16 out=bf16
 run 0 train $words dtype=fp8 mesh.tp=2 -n 2 out=tp
 run 0 train $words dtype=fp8 mesh.dp_shard=2 zero=3 recompute=full -n 2 out=zero
+says "which is no faster; weights are gathered as codes of 8 bits"
 for of in fp8 bf16 tp zero; do losses $of >$of.losses; done
 cmp -s fp8.losses bf16.losses && fail "fp8 rounds nothing: $(cat fp8.losses)"
 paste fp8.losses bf16.losses tp.losses zero.losses |
@@ -39,12 +40,24 @@ awk '{ loss[NR] = $1 } END { d = loss[1] / loss[2] - 1; exit !(d != 0 && d < 0.0
 
 run 0 verify keys.yaml dtype=fp8 train.batch=4 mesh.tp=2 mesh.dp_shard=2 zero=3 -n 4
 says "nothing is rounded but to fp8"
+run 0 verify keys.yaml dtype=fp8 train.batch=4 mesh.dp_shard=2 zero=3 -n 2 optimizer.name=schedulefree train.lr_schedule=constant
 
 # For devices that are not here: proved, and products that may be at the rate of fp8 take less time.
 run 0 check keys.yaml model=llama3-8b data.seq_len=2048 train.batch=8 mesh.tp=8 dtype=fp8 --on 8xh100-sxm
 says "in fp8 on 8 devices"
 codes="products y and dx are of codes of 8 bits, scales of tokens"
 says "fp8: 448 of 448 $codes in the product"
+run 0 check keys.yaml model=llama3-8b data.seq_len=2048 train.batch=8 mesh.dp_shard=8 zero=3 dtype=fp8 --on 8xh100-sxm
+says "$codes in the product; weights are gathered as codes of 8 bits"
+# The parameters of a layer go over the wires in a byte each, its norms in two.
+for dtype in fp8 bf16; do
+  run 0 show keys.yaml dtype=$dtype mesh.dp_shard=2 zero=3 -n 2 --collectives
+  cp output $dtype.collectives
+done
+grep -q "codes of layers.0 (fp8)" fp8.collectives || fail "no codes: $(cat fp8.collectives)"
+if grep -q "codes of" bf16.collectives; then fail "codes: $(cat bf16.collectives)"; fi
+run 0 show keys.yaml dtype=fp8 mesh.dp_shard=2 zero=3 offload.parameters=host -n 2 --collectives
+if grep -q "codes of" output; then fail "codes: $(cat output)"; fi
 run 0 show keys.yaml dtype=fp8 --on 1xl40s --memory
 says "$codes by a pass over what it gives (cuBLASLt takes scales of rows on sm_90 alone)"
 run 0 show keys.yaml dtype=fp8

@@ -65,8 +65,14 @@ static const ls_layout rows[] = {
                  .parameters = LS_TIER_HOST,
                  .activations = LS_TIER_HOST}},
     {.microbatches = 2, .offload = {.activations = LS_TIER_HOST}},
+    /* Weights that are gathered as codes. */
+    {.dp_shard = 2, .zero = 3, .microbatches = 2, .offload = {.activations = LS_TIER_HOST}},
+    {.dp_shard = 3, .zero = 3, .offload = {.optimizer = LS_TIER_HOST}},
+    {.dp_shard = 2, .zero = 3, .microbatches = 2, .gather = LS_WHEN_STEP},
+    {.dp_shard = 2, .zero = 3, .layers_per_unit = 2, .prefetch = 1},
+    {PIPE(2, "zbh1"), .dp_shard = 2, .zero = 3, .microbatches = 3, .post_validation = true},
 };
-enum { ROWS = sizeof rows / sizeof *rows, RUN = 83, REFUSED = 17 };
+enum { ROWS = sizeof rows / sizeof *rows, RUN = 103, REFUSED = 17 };
 
 static void every_layout_equals_one_device(void **state) {
   (void)state;
@@ -316,6 +322,140 @@ static void a_maximum_of_each_rank_is_refuted(void **state) {
   ls_arena_destroy(&arena);
 }
 
+/* A weight that is gathered as codes: each rank makes these of its shard, by the largest magnitude
+ * of all shards. */
+static bool a_shards_own_maximum(ls_program *program) {
+  const int at = find_maximum(program, 0);
+  if (at >= 0) ls_drop_instruction(program, at, (char[160]){0});
+  return at >= 0;
+}
+
+static bool codes_by_another_weights_scale(ls_program *program) {
+  ls_instruction *codes = ls_test_find(program, LS_OP_FP8_CODES, 1);
+  if (codes) codes->in[1] = ls_test_need(program, LS_OP_FP8_CODES, 0)->in[1];
+  return codes;
+}
+
+static bool codes_of_another_weight(ls_program *program) {
+  ls_instruction *codes = ls_test_find(program, LS_OP_FP8_CODES, 1);
+  if (codes) codes->in[0] = ls_test_need(program, LS_OP_FP8_CODES, 0)->in[0];
+  return codes;
+}
+
+static bool codes_in_anothers_place(ls_program *program) {
+  ls_instruction *codes = ls_test_find(program, LS_OP_FP8_CODES, 1);
+  if (codes) codes->out[0] = ls_test_need(program, LS_OP_FP8_CODES, 0)->out[0];
+  return codes;
+}
+
+static bool codes_of_another_format(ls_program *program) {
+  ls_instruction *codes = ls_test_find(program, LS_OP_FP8_CODES, 0);
+  if (codes) codes->attributes.fp8 = LS_FP8_E5M2;
+  return codes;
+}
+
+static bool decoded_by_another_scale(ls_program *program) {
+  ls_instruction *decode = ls_test_find(program, LS_OP_FP8_DECODE, 1);
+  if (decode) decode->in[1] = ls_test_need(program, LS_OP_FP8_DECODE, 0)->in[1];
+  return decode;
+}
+
+static bool a_product_of_codes(ls_program *program) {
+  ls_instruction *product = ls_test_find(program, LS_OP_LINEAR, 0);
+  if (product) product->in[1] = ls_test_need(program, LS_OP_FP8_DECODE, 0)->in[0];
+  return product;
+}
+
+static bool the_largest_of_another_weight(ls_program *program) {
+  ls_instruction *largest = ls_test_find(program, LS_OP_RANGE_AMAX, 1);
+  if (largest) largest->in[0] = ls_test_need(program, LS_OP_RANGE_AMAX, 0)->in[0];
+  return largest;
+}
+
+static const ls_test_fault of_codes[] = {
+    {"a shard's own maximum", a_shards_own_maximum, "partial over dp_shard", false},
+    {"a sum of maxima", sum_in_place_of_maximum, "partial sum", false},
+    {"codes by another weight's scale", codes_by_another_weights_scale, "expected the model's",
+     false},
+    {"codes of another weight", codes_of_another_weight, "expected the model's", false},
+    {"codes in another's place", codes_in_anothers_place, "expected the same of both", false},
+    {"codes of another format", codes_of_another_format, "expected the model's", false},
+    {"decoded by another scale", decoded_by_another_scale, "expected its own", false},
+    {"a product of codes", a_product_of_codes, "as a value", false},
+    {"the largest of another weight", the_largest_of_another_weight, NULL, false},
+};
+
+static void damaged_codes_are_refuted(void **state) {
+  (void)state;
+  static const ls_layout layouts[] = {{.dp_shard = 2, .zero = 3, .microbatches = 2},
+                                      {.dp_shard = 2, .tp = 2, .zero = 3, SP, EVERY}};
+  ls_arena *arena = ls_arena_create();
+  const ls_model_config config = rounded(arena, &ls_test_shapes[1]);
+  const ls_experiment experiment = experiment_of(&config);
+  for (int l = 0; l < 2; l++) {
+    const ls_layout layout = ls_test_layout_of(&layouts[l]);
+    ls_test_refute(&experiment, &layout, of_codes, sizeof of_codes / sizeof *of_codes);
+  }
+  ls_arena_destroy(&arena);
+}
+
+/* Bytes that gathers of parameters move in a step, by how wide their elements are: of each [0] a
+ * byte, [1] more. */
+static void count_gathered(const ls_program *program, int64_t elements[2]) {
+  elements[0] = elements[1] = 0;
+  for (int a = 0; a < program->actions.count; a++) {
+    const ls_action *action = &program->actions.items[a].action;
+    const ls_body *body = &program->bodies.items[program->actions.items[a].body];
+    if (action->kind != LS_ACTION_BEGIN || action->transfer != LS_TRANSFER_GATHER) continue;
+    for (int i = body->first; i < body->first + body->count; i++) {
+      const ls_instruction *each = &program->instructions.items[i];
+      const ls_dtype dtype = program->values.items[each->in[0]].dtype;
+      elements[ls_dtype_bytes(dtype) > 1] += each->count;
+    }
+  }
+}
+
+/* Of a layer all but norms and biases go over the wires in a byte each, and lie so when they have
+ * come. */
+static void weights_are_gathered_in_a_byte(void **state) {
+  (void)state;
+  ls_arena *arena = ls_arena_create();
+  const ls_test_shape *shape = &ls_test_shapes[1];
+  const ls_model_config configs[] = {ls_test_shape_config(arena, shape), rounded(arena, shape)};
+  static const ls_layout rows_of[] = {{.dp_shard = 3, .zero = 3, .microbatches = 2},
+                                      {.dp_shard = 3, .zero = 1, .microbatches = 2}};
+  int64_t elements[2][2];
+  for (int c = 0; c < 2; c++) {
+    const ls_experiment experiment = experiment_of(&configs[c]);
+    ls_layout layout = ls_test_layout_of(&rows_of[0]);
+    layout.compute = LS_BF16;
+    count_gathered(ls_test_compile(arena, &experiment, &layout).stages[0], elements[c]);
+  }
+  int64_t weights = 0;
+  const ls_experiment experiment = experiment_of(&configs[1]);
+  const ls_layout layout = ls_test_layout_of(&rows_of[0]);
+  const ls_test_step step = ls_test_compile(arena, &experiment, &layout);
+  const ls_program *program = step.stages[0];
+  for (int p = 0; p < program->parameter_count; p++) {
+    const ls_program_parameter *about = &program->parameters[p];
+    if (program->values.items[about->part[LS_PART_USED]].dtype != LS_U8) continue;
+    weights += about->dims[0] * about->dims[1];
+    assert_true(about->ndim == 2 && strstr(about->name, "layers."));
+  }
+  print_message("%lld weights; elements gathered: %lld, and %lld + %lld in a byte\n",
+                (long long)weights, (long long)elements[0][1], (long long)elements[1][1],
+                (long long)elements[1][0]);
+  /* Each is gathered four times, for the passes of two microbatches; shards are padded. */
+  assert_int_equal(elements[0][0], 0);
+  assert_true(weights > 0 && elements[1][0] >= 4 * weights && elements[1][0] < 5 * weights);
+  assert_true(elements[1][1] <= elements[0][1] - 4 * weights + weights / 2);
+  /* Where weights are stored whole, nothing is. */
+  const ls_layout whole = ls_test_layout_of(&rows_of[1]);
+  count_gathered(ls_test_compile(arena, &experiment, &whole).stages[0], elements[0]);
+  assert_int_equal(elements[0][0], 0);
+  ls_arena_destroy(&arena);
+}
+
 typedef struct mutant {
   int kind;
   uint64_t seed;
@@ -373,8 +513,14 @@ static void another_format_in_the_model(ls_graph *graph) {
   ls_test_find_node(graph, LS_OP_ROW_FP8, 0)->attributes.fp8 = LS_FP8_E5M2;
 }
 
+static void another_format_of_a_weight_in_the_model(ls_graph *graph) {
+  ls_test_find_node(graph, LS_OP_FP8, 0)->attributes.fp8 = LS_FP8_E5M2;
+}
+
 static const ls_test_wrong_model wrong_models[] = {
-    {plain_products, NULL}, {another_format_in_the_model, "fp8 2: expected 1"}};
+    {plain_products, NULL},
+    {another_format_in_the_model, "fp8 2: expected 1"},
+    {another_format_of_a_weight_in_the_model, "fp8 2: expected 1"}};
 
 static void wrong_models_are_refuted(void **state) {
   (void)state;
@@ -408,6 +554,8 @@ int main(void) {
       cmocka_unit_test(damaged_programs_are_refuted),
       cmocka_unit_test(rows_of_another_microbatch_are_refuted),
       cmocka_unit_test(a_maximum_of_each_rank_is_refuted),
+      cmocka_unit_test(damaged_codes_are_refuted),
+      cmocka_unit_test(weights_are_gathered_in_a_byte),
       cmocka_unit_test(damage_by_chance_is_refuted_or_harmless),
       cmocka_unit_test(wrong_models_are_refuted),
       cmocka_unit_test(what_is_not_built_is_refused),

@@ -48,4 +48,21 @@ LS_HALF_INLINE float ls_fp8_round_f32(const ls_fp8_grid *grid, float value) {
   return ls_float_of_bits(sign | (magnitude < 0x7f800000u ? kept : infinite));
 }
 
+/* The 8 bits of a number that E4M3 has, and the number of such a code. */
+LS_HALF_INLINE uint8_t ls_e4m3_code(float value) {
+  enum { LESS = (127 - 7) << 3 }; /* what fp32 adds to exponents, in eighths */
+  const uint32_t bits = ls_bits_of_float(value), magnitude = bits & 0x7fffffffu;
+  const float size = ls_float_of_bits(magnitude);
+  const uint32_t small = (uint32_t)(int32_t)(size < 0x1p-6f ? size * 0x1p9f : 0.0f);
+  const uint32_t number = size < 0x1p-6f ? small : (magnitude >> 20) - LESS;
+  return (uint8_t)((bits >> 24 & 0x80u) | (magnitude < 0x7f800000u ? number : 0x7fu));
+}
+
+LS_HALF_INLINE float ls_e4m3_value(uint8_t code) {
+  const uint32_t number = code & 0x7fu, sign = (uint32_t)(code & 0x80u) << 24;
+  const float small = (float)(int32_t)number * 0x1p-9f;
+  const float size = number < 8 ? small : ls_float_of_bits((number + 960u) << 20);
+  return ls_float_of_bits(sign | (number < 0x7fu ? ls_bits_of_float(size) : 0x7fc00000u));
+}
+
 #endif

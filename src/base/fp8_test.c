@@ -58,6 +58,21 @@ static void every_number_stays_and_middles_go_to_even(void **state) {
   assert_true(number_of(LS_FP8_E4M3, 0x7e) == 448 && number_of(LS_FP8_E5M2, 0x7b) == 57344);
 }
 
+static void every_number_has_its_code(void **state) {
+  (void)state;
+  for (int code = 0; code < 256; code++) {
+    const float value = ls_e4m3_value((uint8_t)code);
+    const int number = code & 0x7f;
+    if (number == formats[LS_FP8_E4M3].finite)
+      assert_true(isnan(value));
+    else
+      assert_true(fabs((double)value) == number_of(LS_FP8_E4M3, number));
+    assert_int_equal(!signbit(value), code < 0x80);
+    assert_int_equal(ls_e4m3_code(value), code);
+  }
+  assert_int_equal(ls_e4m3_code(INFINITY), 0x7f);
+}
+
 static void what_is_not_finite_stays_so(void **state) {
   (void)state;
   for (ls_fp8 format = LS_FP8_E4M3; format <= LS_FP8_E5M2; format++) {
@@ -134,6 +149,7 @@ static void a_scale_is_the_largest(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_number_has_its_code),
       cmocka_unit_test(every_number_stays_and_middles_go_to_even),
       cmocka_unit_test(what_is_not_finite_stays_so),
       cmocka_unit_test(rounding_is_pytorchs),

@@ -104,7 +104,7 @@ static ls_status forward_op(ls_stage *stage, const operands *all, int microbatch
   for (int i = 0; i < instruction->inputs; i++) {
     if (all->read[i]->kind != LS_CONTENT_VALUE)
       return ls_proof_fail(stage, error,
-                           "reads %s, a gradient or an unfinished sum, as a value: "
+                           "reads %s, codes, a gradient or an unfinished sum, as a value: "
                            "expected a value",
                            stage->program->values.items[instruction->in[i]].name);
     in[i] = all->read[i]->expression;
@@ -197,6 +197,7 @@ static ls_status compute(ls_stage *stage, const operands *all, int microbatch, l
   }
   if (duty == LS_DUTY_FP8 && is_gradient(all, 1))
     return ls_gradient_fp8(stage, all->read, out, error);
+  if (duty == LS_DUTY_DECODE) return ls_decoded(stage, all->read, out, error);
   const bool sum = is_sum(instruction) && is_gradient(all, instruction->inputs);
   if (sum && is_gradient(all, 1) && all->read[1]->kind == LS_CONTENT_GRADIENT)
     return ls_gradient_add(stage, all->read, out, error);
@@ -273,8 +274,10 @@ ls_status ls_run_op(ls_stage *stage, ls_error *error) {
   bool done = false;
   LS_TRY(ls_run_update(stage, &done, error));
   if (done) return LS_OK;
-  if (ls_op_row(ls_proof_instruction(stage)->kind)->duty != LS_DUTY_COPY)
-    return general_op(stage, error);
+  const ls_duty duty = ls_op_row(ls_proof_instruction(stage)->kind)->duty;
+  if (duty == LS_DUTY_LARGEST) return ls_run_largest(stage, error);
+  if (duty == LS_DUTY_CODES) return ls_run_codes(stage, error);
+  if (duty != LS_DUTY_COPY) return general_op(stage, error);
   operands all;
   const ls_instruction *instruction = ls_proof_instruction(stage);
   if (instruction->inputs != 1 || instruction->outputs != 1)

@@ -102,7 +102,9 @@ static ls_status check_part(const ls_stage *stage, const ls_program_parameter *p
   const int value = parameter->part[part];
   if (value < 0) return LS_OK;
   if (row->trained && !parameter->trainable) return fail_having(stage, parameter, part, error);
-  bool fits = program->values.items[value].dtype == types[row->type];
+  const ls_dtype found = program->values.items[value].dtype;
+  const bool codes = part == LS_PART_USED && found == LS_U8; /* who reads them is proved */
+  bool fits = found == types[row->type] || codes;
   if (row->whole)
     fits = blocks_fit(stage, parameter, value, part, types[row->type]);
   else if (row->range)

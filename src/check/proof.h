@@ -96,6 +96,7 @@ typedef enum ls_content_kind {
   LS_CONTENT_GRADIENT,  /* the gradient of `expression`, as far as `terms` go */
   LS_CONTENT_AMAX,      /* the largest magnitudes of rows of that */
   LS_CONTENT_ROUNDED,   /* that, rounded to fp8 by them */
+  LS_CONTENT_CODES,     /* the 8 bits of `expression`, a rounded weight */
   LS_CONTENT_SUM,       /* a cell's sum of `terms`; `expression` is the ls_cell; zero: of any */
   LS_CONTENT_SHARDS     /* a storage whose contents are known by place in their unit */
 } ls_content_kind;
@@ -372,6 +373,11 @@ LS_CHECKED ls_status ls_gradient_add(ls_stage *stage, const ls_content *const *i
 ls_content ls_gradient_amax(const ls_content *gradient);
 LS_CHECKED ls_status ls_gradient_fp8(const ls_stage *stage, const ls_content *const *in,
                                      ls_content *out, ls_error *error);
+/* codes.c: a weight's shard as codes, and what gathered codes stand for. */
+LS_CHECKED ls_status ls_run_largest(ls_stage *stage, ls_error *error);
+LS_CHECKED ls_status ls_run_codes(ls_stage *stage, ls_error *error);
+LS_CHECKED ls_status ls_decoded(const ls_stage *stage, const ls_content *const *in, ls_content *out,
+                                ls_error *error);
 /* Every use and every microbatch once, and nothing partial where `wanted` is not. */
 LS_CHECKED ls_status ls_gradient_complete(ls_stage *stage, const ls_content *content,
                                           ls_error *error);

@@ -30,10 +30,9 @@ ls_status ls_call_check(ls_group *group, ls_call_kind kind, int64_t count, ls_dt
   if (count < 0) {
     return ls_fail(error, LS_INTERNAL, "%s of %lld elements", name, (long long)count);
   }
-  if (!ls_reduce_knows(dtype) && (reducing || dtype == LS_U8)) {
-    return ls_fail(error, LS_INTERNAL,
-                   "%s of dtype %s: fp32, bf16, fp16, fp64 or int64 are known%s", name,
-                   ls_dtype_name(dtype), reducing ? "" : " (and int32, nf4, int8, fp4)");
+  if (reducing && !ls_reduce_knows(dtype)) {
+    return ls_fail(error, LS_INTERNAL, "%s of dtype %s: fp32, bf16, fp16, fp64 or int64 are known",
+                   name, ls_dtype_name(dtype));
   }
   comm->current_call.name = name;
   comm->current_call.count = count;

@@ -121,6 +121,11 @@ static int64_t shard_of(const sample *s, int rank) {
   return start_of(s, rank + 1) - start_of(s, rank);
 }
 
+/* What is moved and not added. */
+static bool is_moved(ls_dtype dtype) {
+  return dtype == LS_I32 || dtype == LS_U8;
+}
+
 static sample make_sample(int size, ls_dtype dtype, int64_t count) {
   sample s = {size, dtype, count, (count + size - 1) / size, {0}, NULL, NULL, NULL};
   const size_t width = ls_dtype_bytes(dtype);
@@ -130,7 +135,7 @@ static sample make_sample(int size, ls_dtype dtype, int64_t count) {
   for (int rank = 0; rank < size; rank++) {
     s.inputs[rank] = ls_test_values(seed, dtype, count, (uint64_t)count, rank);
   }
-  for (int64_t i = 0; i < count && dtype != LS_I32; i++) {
+  for (int64_t i = 0; i < count && !is_moved(dtype); i++) {
     ls_test_reduce(s.sums, s.inputs, size, dtype, i, LS_SUM, NULL);
     ls_test_reduce(s.maxima, s.inputs, size, dtype, i, LS_MAX, NULL);
     ls_test_reduce(s.added, s.inputs, size, dtype, i, LS_SUM, s.inputs[0]);
@@ -291,7 +296,7 @@ static void check_sample(team *all, ls_comm *comm) {
   b.shard = shard_of(s, b.rank);
   b.whole_bytes = (size_t)s->count * b.width;
   b.shard_bytes = (size_t)b.shard * b.width;
-  if (s->dtype != LS_I32) {
+  if (!is_moved(s->dtype)) {
     check_all_reduce(&b);
     check_reduce_scatter(&b);
   }
@@ -312,8 +317,9 @@ static void every_collective(void **state) {
     ls_error error = {0};
     assert_int_equal(ls_world_create_threads(size, &all.world, &error), LS_OK);
     const int64_t counts[] = {0, 1, 2, size - 1, size, size + 1, 1000, 70001};
-    for (int d = 0; d <= COUNT_OF(reduced_dtypes); d++) {
-      const ls_dtype dtype = d < COUNT_OF(reduced_dtypes) ? reduced_dtypes[d] : LS_I32;
+    for (int d = 0; d < COUNT_OF(reduced_dtypes) + 2; d++) {
+      const int moved = d - COUNT_OF(reduced_dtypes);
+      const ls_dtype dtype = moved < 0 ? reduced_dtypes[d] : moved ? LS_U8 : LS_I32;
       for (int c = 0; c < COUNT_OF(counts); c++) {
         sample s = make_sample(size, dtype, counts[c]);
         all.argument = &s;
@@ -574,7 +580,7 @@ static void bad_calls(void **state) {
   float data[2] = {1, 2};
   assert_int_equal(ls_all_reduce(group, data, -1, LS_F32, LS_SUM, &error), LS_INTERNAL);
   assert_int_equal(ls_all_reduce(group, data, 1, LS_I32, LS_SUM, &error), LS_INTERNAL);
-  assert_int_equal(ls_all_gather(group, data, data, 1, LS_U8, &error), LS_INTERNAL);
+  assert_int_equal(ls_all_reduce(group, data, 1, LS_U8, LS_MAX, &error), LS_INTERNAL);
   assert_int_equal(ls_broadcast(group, data, 1, LS_F32, 1, &error), LS_INTERNAL);
   assert_int_equal(ls_send(group, data, 1, LS_F32, 0, &error), LS_INTERNAL);
   assert_int_equal(ls_send_begin(group, data, 1, LS_F32, 0, &error), LS_INTERNAL);

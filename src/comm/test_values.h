@@ -20,6 +20,7 @@ static inline void ls_test_value(void *data, ls_dtype dtype, int64_t at, uint64_
     case LS_F16: ((uint16_t *)data)[at] = ls_f32_to_f16((float)value); break;
     case LS_F64: ((double *)data)[at] = value; break;
     case LS_I64: ((int64_t *)data)[at] = (int64_t)bits; break;
+    case LS_U8: ((uint8_t *)data)[at] = (uint8_t)bits; break;
     default: ((int32_t *)data)[at] = (int32_t)bits; break;
   }
 }

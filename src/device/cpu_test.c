@@ -137,6 +137,7 @@ static void test_row(void **state) {
 static void test_fp8(void **state) {
   (void)state;
   run_made(make_fp8, 24);
+  run_made(make_weight_codes, 24);
 }
 
 static void test_experts(void **state) {

@@ -109,6 +109,46 @@ static void parts_of_columns_are_the_whole(void **state) {
   }
 }
 
+/* Codes that ranks make of their ranges of a weight, put together, stand for what the whole is
+ * rounded to. */
+static void codes_of_ranges_are_the_whole(void **state) {
+  (void)state;
+  enum { COUNT = ROWS * COLUMNS, CUTS = 4 };
+  static const int64_t cuts[CUTS] = {0, 1000, 1001, COUNT};
+  static float x[COUNT], whole[COUNT], decoded[COUNT];
+  static uint8_t codes[COUNT];
+  for (int i = 0; i < COUNT; i++)
+    x[i] = (float)((double)ls_random_bits(6, 0, (uint64_t)i) * 0x1p-64 - 0.5) * (float)exp(-i % 23);
+  x[COUNT - 1] = NAN;
+  for (int reference = 0; reference < 2; reference++) {
+    device_kernels of;
+    open_kernels(&of, reference);
+    float amax[2] = {0}, own;
+    ls_view all = matrix(x, ROWS, COLUMNS, COLUMNS), to = matrix(whole, ROWS, COLUMNS, COLUMNS);
+    ls_view largest = vector(&amax[0], 1), part = vector(&own, 1);
+    call(&of, LS_OP_AMAX, LS_FP8_NONE, &all, &largest, NULL);
+    call(&of, LS_OP_FP8, LS_FP8_E4M3, &all, &largest, &to);
+    for (int c = 0; c + 1 < CUTS; c++) {
+      const ls_view range = vector(x + cuts[c], cuts[c + 1] - cuts[c]);
+      call(&of, LS_OP_RANGE_AMAX, LS_FP8_NONE, &range, &part, NULL);
+      amax[1] = fmaxf(amax[1], own);
+    }
+    assert_true(amax[1] == amax[0] && amax[0] > 0);
+    for (int c = 0; c + 1 < CUTS; c++) {
+      const ls_view range = vector(x + cuts[c], cuts[c + 1] - cuts[c]);
+      ls_view made = range;
+      made.data = codes + cuts[c], made.dtype = LS_U8;
+      call(&of, LS_OP_FP8_CODES, LS_FP8_E4M3, &range, &largest, &made);
+    }
+    ls_view from = all;
+    from.data = codes, from.dtype = LS_U8;
+    to.data = decoded;
+    call(&of, LS_OP_FP8_DECODE, LS_FP8_E4M3, &from, &largest, &to);
+    assert_memory_equal(decoded, whole, sizeof whole - sizeof *whole);
+    assert_true(isnan(decoded[COUNT - 1]) && isnan(whole[COUNT - 1]));
+  }
+}
+
 static void what_is_not_finite_is_seen(void **state) {
   (void)state;
   for (int reference = 0; reference < 2; reference++) {
@@ -129,6 +169,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_row_has_known_numbers),
       cmocka_unit_test(parts_of_columns_are_the_whole),
+      cmocka_unit_test(codes_of_ranges_are_the_whole),
       cmocka_unit_test(what_is_not_finite_is_seen),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

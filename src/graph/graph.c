@@ -271,6 +271,23 @@ ls_tensor_id ls_graph_fp8_linear(ls_graph *graph, ls_tensor_id x, ls_tensor_id w
   return first_output(graph, LS_OP_LINEAR, &attributes, (ls_tensor_id[]){rows, weight}, NULL);
 }
 
+const bool *ls_graph_rounded(const ls_graph *graph) {
+  bool *rounded = LS_NEW_ARRAY(graph->arena, bool, graph->parameters.count + 1);
+  bool *read = LS_NEW_ARRAY(graph->arena, bool, graph->parameters.count + 1); /* as it is */
+  for (int n = 0; n < graph->nodes.count; n++) {
+    const ls_node *node = &graph->nodes.items[n];
+    const bool rounds = node->kind == LS_OP_FP8 && node->attributes.fp8 == LS_FP8_E4M3;
+    for (int i = 0; i < node->inputs; i++) {
+      const ls_tensor *tensor = ls_graph_tensor(graph, node->in[i]);
+      if (tensor->role != LS_ROLE_PARAMETER) continue;
+      rounded[tensor->parameter] |= rounds;
+      read[tensor->parameter] |= !rounds && node->kind != LS_OP_AMAX;
+    }
+  }
+  for (int p = 0; p < graph->parameters.count; p++) rounded[p] &= !read[p];
+  return rounded;
+}
+
 ls_tensor_id ls_graph_bias(ls_graph *graph, ls_tensor_id x, ls_tensor_id bias) {
   return first_output(graph, LS_OP_BIAS, NULL, (ls_tensor_id[]){x, bias}, NULL);
 }

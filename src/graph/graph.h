@@ -192,6 +192,9 @@ ls_tensor_id ls_graph_dequantize(ls_graph *graph, ls_tensor_id blocks);
 ls_tensor_id ls_graph_linear(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight);
 /* The same of operands rounded to E4M3, and in backward of gradients rounded to E5M2. */
 ls_tensor_id ls_graph_fp8_linear(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight);
+
+/* By parameter: whether all that reads it rounds it to E4M3. In the graph's arena. */
+const bool *ls_graph_rounded(const ls_graph *graph);
 /* Rows rounded to the format, each by its own largest magnitude. Of the segment's pass that is
  * being built, made once. */
 ls_tensor_id ls_graph_fp8_rows(ls_graph *graph, ls_tensor_id x, ls_fp8 format);

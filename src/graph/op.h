@@ -50,6 +50,9 @@ enum {
   X(FP8, "fp8")                                   \
   X(ROW_AMAX, "row_amax")                         \
   X(ROW_FP8, "row_fp8")                           \
+  X(RANGE_AMAX, "range_amax")                     \
+  X(FP8_CODES, "fp8_codes")                       \
+  X(FP8_DECODE, "fp8_decode")                     \
   X(LINEAR, "linear")                             \
   X(LINEAR_BLOCKS, "linear_blocks")               \
   X(BIAS, "bias")                                 \
@@ -278,6 +281,9 @@ typedef enum ls_duty {
   LS_DUTY_ROUND,   /* master weights become stored ones */
   LS_DUTY_AMAX,    /* the largest magnitudes of rows, of a gradient's too */
   LS_DUTY_FP8,     /* rounds these rows by them */
+  LS_DUTY_LARGEST, /* the largest magnitude of a rank's shard of a weight */
+  LS_DUTY_CODES,   /* codes of that shard, by the whole weight's */
+  LS_DUTY_DECODE,  /* what codes that have been gathered stand for */
   LS_DUTY_COPY,    /* any tensor, or a slice of it */
 } ls_duty;
 

@@ -29,4 +29,13 @@ const ls_op ls_fp8_ops[LS_OP_COUNT] = {
                        .passes = "0",
                        .again = LS_AGAIN_CHEAP,
                        .duty = LS_DUTY_FP8},
+    /* Of weights that are gathered as codes, in place of AMAX and FP8 and to the same bits:
+     * a shard -> its largest magnitude; shard, the whole weight's -> codes in E4M3, 8 bits each;
+     * codes of the whole weight, that -> weight, rounded */
+    [LS_OP_RANGE_AMAX] = {.labels = "e -> 1",
+                          .reduce = LS_MAX,
+                          .precision = {LS_ACCUMULATE},
+                          .duty = LS_DUTY_LARGEST},
+    [LS_OP_FP8_CODES] = {.labels = "e, 1 -> e", .duty = LS_DUTY_CODES},
+    [LS_OP_FP8_DECODE] = {.labels = "m k, 1 -> m k", .shardable = "mk", .duty = LS_DUTY_DECODE},
 };

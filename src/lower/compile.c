@@ -64,11 +64,12 @@ static int find_logits(const ls_lowering *lowering) {
   return -1;
 }
 
-static const ls_segment_nodes *list_nodes(const ls_sharded *sharded) {
+static const ls_segment_nodes *list_nodes(const ls_sharded *sharded, const ls_units *units) {
   ls_segment_nodes *lists =
       LS_NEW_ARRAY(sharded->arena, ls_segment_nodes, sharded->graph->segments.count + 1);
   for (int n = 0; n < sharded->nodes.count; n++)
-    *LS_APPEND(sharded->arena, &lists[sharded->nodes.items[n].segment]) = n;
+    if (!units->left_out[n])
+      *LS_APPEND(sharded->arena, &lists[sharded->nodes.items[n].segment]) = n;
   return lists;
 }
 
@@ -208,7 +209,7 @@ static ls_status prepare(const ls_graph *graph, const ls_layout *layout, ls_prog
   made->units = ls_units_make(sharded, chunks);
   made->recompute = ls_recompute_make(sharded, chunks);
   made->slices = ls_logits_slices_make(sharded);
-  made->nodes = list_nodes(sharded);
+  made->nodes = list_nodes(sharded, made->units);
   made->padded = ls_lower_padded(sharded);
   return LS_OK;
 }

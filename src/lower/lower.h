@@ -11,7 +11,9 @@ typedef struct ls_unit_memory {
   int part[LS_PART_COUNT]; /* where the part lies; of GRADIENT, until the update */
   /* The same during the update: or the host's copy; of STORED, updated weights before they go. */
   int at[LS_PART_COUNT];
-  int source;  /* what is gathered: STORED, or a copy fetched to the device */
+  int source;  /* what is gathered: STORED, a copy fetched to the device, or `codes` */
+  int codes;   /* of a unit that is gathered as these: of the rank's shard; else -1 */
+  int largest; /* and by entry the largest magnitude, of which scales are made */
   int reduced; /* a gradient after reduction: RAW_GRADIENT, or this rank's shard */
   int temporary[LS_UPDATE_SOURCE_COUNT][LS_MOST_TEMPORARIES]; /* of the update's nodes, by kind */
   /* Where ranks add up those that are whole, of an update that the host does; -1: not yet. */
@@ -79,7 +81,7 @@ typedef struct ls_lowering {
   bool *loaded;                  /* by layer with experts: it is of this stage */
   bool *contributed;             /* by parameter: a node lowered before adds to its gradient */
   const bool *replicable_nodes;  /* by node */
-  const ls_segment_nodes *nodes; /* by segment */
+  const ls_segment_nodes *nodes; /* by segment, but for those that are left out */
   const int64_t *padded;         /* by sharded value: as ls_lower_padded has it */
   int *bodies;                   /* body by sort and place of action; -1: none yet */
   int body_places;               /* of a sort */
@@ -154,6 +156,17 @@ void ls_lower_move_now(ls_lowering *lowering, int source, int target, int64_t co
 
 /* Appends the instructions that begin a move between tiers. */
 void ls_lower_move(ls_lowering *lowering, const ls_action *action);
+
+/* Whether the node's weight is there as codes: what it rounds to is made of these. */
+bool ls_lower_decodes(const ls_lowering *lowering, const ls_shard_node *node);
+
+/* Makes the storages of a unit's codes, and then the values of all largest magnitudes. */
+void ls_lower_place_codes(ls_lowering *lowering, int unit);
+void ls_lower_find_largest(ls_lowering *lowering);
+
+/* Appends what makes the codes of a unit's shard: of this program's weights, by scales of whole
+ * tensors. */
+void ls_lower_codes(ls_lowering *lowering, int unit);
 
 /* Appends the instructions of a pass over a segment. */
 void ls_lower_pass(ls_lowering *lowering, ls_action_kind kind, int segment);

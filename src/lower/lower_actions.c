@@ -101,12 +101,13 @@ static void resolve(ls_lowering *lowering, const passage *of, const ls_placement
 static void lower_gather(ls_lowering *lowering, int unit, bool publish) {
   const ls_unit *about = &lowering->units->items[unit];
   const ls_unit_memory *memory = &lowering->memory[unit];
-  const passage of = {.unit = unit,
-                      .what = "parameters",
-                      .dtype = ls_lower_dtype(lowering, unit, LS_PART_STORED),
-                      .from = publish ? memory->part[LS_PART_STORED] : memory->source,
-                      .to = memory->part[publish ? LS_PART_STORED : LS_PART_USED],
-                      .elements = about->elements};
+  const passage of = {
+      .unit = unit,
+      .what = about->codes && !publish ? "codes" : "parameters",
+      .dtype = ls_lower_dtype(lowering, unit, publish ? LS_PART_STORED : LS_PART_USED),
+      .from = publish ? memory->part[LS_PART_STORED] : memory->source,
+      .to = memory->part[publish ? LS_PART_STORED : LS_PART_USED],
+      .elements = about->elements};
   if (publish)
     resolve(lowering, &of, &about->state, &about->stored);
   else
@@ -479,14 +480,17 @@ static void lower_update(ls_lowering *lowering, int unit) {
   round_weights(lowering, unit, master_at, (returns ? memory->at : memory->part)[LS_PART_STORED]);
 }
 
-/* A step takes its gradients at a point of its own; all else is of the master weights. */
+/* A step may take its gradients at a point of its own; all else is of the master weights. */
 static void lower_point(ls_lowering *lowering, int unit) {
   const ls_optimizer_row *row = ls_optimizer_row_of(&lowering->sharded->layout.optimizer);
+  const ls_unit *about = &lowering->units->items[unit];
   const int *part = lowering->memory[unit].part;
-  if (lowering->program->kind == LS_PROGRAM_STEP)
+  const bool made = row->point.outputs && !about->frozen;
+  if (made && lowering->program->kind == LS_PROGRAM_STEP)
     lower_nodes(lowering, unit, &row->point, 1);
-  else
+  else if (made)
     round_weights(lowering, unit, part[LS_PART_MASTER], part[LS_PART_STORED]);
+  if (about->codes) ls_lower_codes(lowering, unit);
 }
 
 /* The collectives of a unit begin; one waits for the one before it on their queue. */

@@ -300,7 +300,7 @@ static void end_collectives(ls_lowering *lowering, const ls_instruction *next) {
 static void lower_node(ls_lowering *lowering, int n) {
   const ls_shard_node *node = &lowering->sharded->nodes.items[n];
   ls_instruction made = {.collective = node->collective,
-                         .kind = node->kind,
+                         .kind = ls_lower_decodes(lowering, node) ? LS_OP_FP8_DECODE : node->kind,
                          .attributes = node->attributes,
                          .axes = node->axes,
                          .reduce = node->reduce,

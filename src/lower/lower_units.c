@@ -49,7 +49,9 @@ const ls_placement *ls_lower_placement(const ls_lowering *lowering, int unit, ls
 }
 
 ls_dtype ls_lower_dtype(const ls_lowering *lowering, int unit, ls_state_part part) {
-  return ls_state_dtype(&lowering->sharded->layout, part, lowering->units->items[unit].precision);
+  const ls_unit *about = &lowering->units->items[unit];
+  if (part == LS_PART_USED && about->codes) return LS_U8;
+  return ls_state_dtype(&lowering->sharded->layout, part, about->precision);
 }
 
 /* Numbers of a unit's blocks: of the parameters before entry `end`, each from a multiple on that
@@ -128,6 +130,10 @@ static void place_parameters(ls_lowering *lowering, int unit) {
   if (tier)
     memory->source = unit_storage(lowering, unit, LS_PART_STORED, "fetched parameters",
                                   LS_POOL_WORK, LS_CATEGORY_GATHERED, &about->stored);
+  if (about->codes) {
+    ls_lower_place_codes(lowering, unit);
+    memory->source = memory->codes;
+  }
   part[LS_PART_USED] = memory->source;
   if (ls_lower_differ(lowering, &about->stored, &about->used))
     part[LS_PART_USED] = unit_storage(lowering, unit, LS_PART_USED, "gathered parameters",
@@ -268,7 +274,7 @@ static void place_update(ls_lowering *lowering, int unit) {
 
 static void place_unit(ls_lowering *lowering, int unit) {
   ls_unit_memory *memory = &lowering->memory[unit];
-  memory->source = memory->reduced = memory->owned = -1;
+  memory->source = memory->reduced = memory->owned = memory->codes = memory->largest = -1;
   for (int f = 0; f < LS_UPDATE_SOURCE_COUNT; f++) memory->meeting[f] = -1;
   for (int i = 0; i < LS_PART_COUNT; i++) memory->part[i] = memory->at[i] = -1;
   if (!lowering->present[unit]) return;
@@ -523,4 +529,5 @@ void ls_lower_units(ls_lowering *lowering) {
       lowering->value_of[lowering->sharded->gradient_value[p]] =
           program->parameters[p].part[LS_PART_RAW_GRADIENT];
   }
+  ls_lower_find_largest(lowering);
 }

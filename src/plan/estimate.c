@@ -202,7 +202,20 @@ static ls_plan_sizes used_of(const estimate *of, const ls_layout *layout, double
   return (ls_plan_sizes){
       (layer->bytes * layers + of->rest.bytes * rest - layer->expert_bytes * elsewhere) / tp,
       (layer->trained * layers + of->rest.trained * rest - layer->experts_trained * elsewhere) / tp,
-      layer->expert_bytes * layers / cuts / tp, layer->experts_trained * layers / cuts / tp};
+      layer->expert_bytes * layers / cuts / tp, layer->experts_trained * layers / cuts / tp,
+      (layer->rounded * layers + of->rest.rounded * rest) / tp};
+}
+
+/* Weights that ZeRO-3 gathers as codes of a byte; 0 where it gathers them as they are. */
+static double codes_of(const ls_layout *layout, const ls_plan_sizes *of) {
+  return layout->zero == 3 && ls_layout_state_ranks(layout) > 1 && !layout->offload.parameters
+             ? of->rounded
+             : 0;
+}
+
+/* Bytes of weights as they are gathered. */
+static double gathered_bytes(const ls_layout *layout, const ls_plan_sizes *of) {
+  return of->bytes - codes_of(layout, of) * ((double)ls_dtype_bytes(layout->compute) - 1);
 }
 
 /* Of the same, what the ranks of a data axis have together. */
@@ -252,7 +265,8 @@ static double data_seconds(const ls_plan_problem *problem, const ls_layout *layo
       over_shards(problem, layout, LS_REDUCE_SCATTER, state.gradients * of->trained,
                   state.gradients * of->experts_trained, units);
   const double gather =
-      over_shards(problem, layout, LS_ALL_GATHER, stored ? of->bytes : state.weights * of->trained,
+      over_shards(problem, layout, LS_ALL_GATHER,
+                  stored ? gathered_bytes(layout, of) : state.weights * of->trained,
                   stored ? of->expert_bytes : state.weights * of->experts_trained, units);
   const double across =
       over(problem, replicas_of(layout), layout->tp * ls_layout_state_ranks(layout), LS_ALL_REDUCE,
@@ -321,7 +335,10 @@ static double state_memory(const ls_layout *layout, double layers, const estimat
   double bytes = layout->offload.optimizer ? 0 : state.optimizer / shards * all.trained;
   bytes += layout->offload.parameters ? 0 : layout->zero == 3 ? all.bytes / shards : own.bytes;
   if (layout->zero == 3 || layout->offload.parameters)
-    bytes += is_once(layout, layout->gather) ? own.bytes : 2 * fmax(layer.bytes, rest.bytes);
+    bytes += is_once(layout, layout->gather)
+                 ? gathered_bytes(layout, &own)
+                 : 2 * fmax(gathered_bytes(layout, &layer), gathered_bytes(layout, &rest));
+  bytes += codes_of(layout, &all) / shards;
   if (layout->zero < 2 || is_once(layout, layout->reduce))
     return bytes + state.gradients * own.trained;
   return bytes + state.gradients * (all.trained / shards + 2 * fmax(layer.trained, rest.trained));
@@ -460,9 +477,11 @@ static void find_sizes(estimate *of) {
     LS_ASSERT(!"a model that was built");
   of->layer = (ls_plan_sizes){two.bytes - of->rest.bytes, two.trained - of->rest.trained,
                               two.expert_bytes - of->rest.expert_bytes,
-                              two.experts_trained - of->rest.experts_trained};
-  of->rest =
-      (ls_plan_sizes){of->rest.bytes - of->layer.bytes, of->rest.trained - of->layer.trained, 0, 0};
+                              two.experts_trained - of->rest.experts_trained,
+                              two.rounded - of->rest.rounded};
+  of->rest = (ls_plan_sizes){.bytes = of->rest.bytes - of->layer.bytes,
+                             .trained = of->rest.trained - of->layer.trained,
+                             .rounded = of->rest.rounded - of->layer.rounded};
 }
 
 ls_plan_estimates *ls_plan_estimate(ls_arena *arena, const ls_plan_problem *problem,

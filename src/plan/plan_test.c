@@ -213,7 +213,8 @@ static void the_space_has_parts_of_sequences_and_experts(void **state) {
   ls_arena_destroy(&arena);
 }
 
-/* Of what is frozen there are weights alone, which blocks make fewer bytes. */
+/* Of what is frozen there are weights alone, which blocks make fewer bytes. Products in fp8 read
+ * the matrices of layers as codes. */
 static void sizes_are_of_what_is_trained(void **state) {
   (void)state;
   ls_arena *arena = ls_arena_create();
@@ -223,6 +224,13 @@ static void sizes_are_of_what_is_trained(void **state) {
   const double numbers = (double)ls_model_parameters(&posed.model);
   assert_int_equal(ls_plan_sizes_of(&posed.problem, posed.model.layers, &whole, NULL), LS_OK);
   assert_true(whole.trained == numbers && whole.bytes == 2 * numbers && whole.expert_bytes == 0);
+  assert_true(whole.rounded == 0);
+  const ls_model_config plain = posed.model;
+  assert_int_equal(ls_model_set_fp8(&posed.model, NULL), LS_OK);
+  assert_int_equal(ls_plan_sizes_of(&posed.problem, posed.model.layers, &whole, NULL), LS_OK);
+  assert_true(whole.rounded == 30.0 * 576 * (2 * 576 + 2 * 192 + 3 * 1536));
+  assert_true(whole.bytes == 2 * numbers);
+  posed.model = plain;
   posed.model.lora_rank = 8;
   posed.model.lora_alpha = 8;
   posed.model.lora_targets = INT64_MAX;

@@ -115,13 +115,14 @@ static bool points(const ls_sharded *sharded) {
   return ls_optimizer_row_of(&sharded->layout.optimizer)->point.outputs > 0;
 }
 
-void ls_schedule_point(const ls_sharded *sharded, const ls_units *units, const bool *trained,
-                       const ls_offload_plan *offload_plan, ls_schedule *schedule) {
+void ls_schedule_point(const ls_sharded *sharded, const ls_units *units, const bool *present,
+                       const bool *trained, const ls_offload_plan *offload_plan,
+                       ls_schedule *schedule) {
   updater u = {sharded, units, offload_plan, schedule, trained, {0}};
-  if (!points(sharded)) return;
-  for (int unit = next_of(&u, -1); unit >= 0; unit = next_of(&u, unit)) {
-    add(&u, LS_ACTION_POINT, unit);
-    publish(&u, unit);
+  for (int unit = 0; unit < units->count; unit++) {
+    const bool made = trained[unit] && points(sharded);
+    if (made || (present[unit] && units->items[unit].codes)) add(&u, LS_ACTION_POINT, unit);
+    if (made) publish(&u, unit);
   }
   end_publishing(&u);
 }

@@ -11,10 +11,12 @@
 void ls_offload_norm(const ls_sharded *sharded, const ls_units *units, const bool *trained,
                      int stage, const ls_offload_plan *offload_plan, ls_schedule *schedule);
 
-/* Appends the weights of the units that are `trained`, made of their state and published, where the
- * optimizer takes gradients elsewhere than at its master weights. */
-void ls_schedule_point(const ls_sharded *sharded, const ls_units *units, const bool *trained,
-                       const ls_offload_plan *offload_plan, ls_schedule *schedule);
+/* Appends the weights that the program reads of the units that are `present`: made of the state and
+ * published where the unit is `trained` and the optimizer takes gradients elsewhere than at its
+ * master weights, and of units that are gathered as codes these. */
+void ls_schedule_point(const ls_sharded *sharded, const ls_units *units, const bool *present,
+                       const bool *trained, const ls_offload_plan *offload_plan,
+                       ls_schedule *schedule);
 
 /* Appends the speculated weights of the units that are `trained`, each published beside those that
  * follow. */

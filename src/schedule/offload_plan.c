@@ -55,9 +55,9 @@ static void note_node(const ls_sharded *sharded, const ls_recompute *recompute, 
   }
 }
 
-static int segment_of(const ls_sharded *sharded, const ls_chunks *chunks,
+static int segment_of(const ls_sharded *sharded, const ls_units *units, const ls_chunks *chunks,
                       const ls_recompute *recompute, int v, const readers *of, int stage) {
-  if (of->made_by < 0 || of->last_back < 0) return -1;
+  if (of->made_by < 0 || of->last_back < 0 || units->left_out[of->made_by]) return -1;
   const ls_tensor_id id = sharded->values.items[v].tensor;
   if (id.index == sharded->graph->loss.index) return -1;
   const int made_in = sharded->nodes.items[of->made_by].segment;
@@ -69,8 +69,8 @@ static int segment_of(const ls_sharded *sharded, const ls_chunks *chunks,
   return of->last_back;
 }
 
-static void place_activations(const ls_sharded *sharded, const ls_chunks *chunks,
-                              const ls_recompute *recompute, int stage,
+static void place_activations(const ls_sharded *sharded, const ls_units *units,
+                              const ls_chunks *chunks, const ls_recompute *recompute, int stage,
                               ls_offload_plan *offload_plan) {
   const int count = sharded->values.count;
   readers *by_value = LS_NEW_ARRAY(sharded->arena, readers, count + 1);
@@ -81,7 +81,7 @@ static void place_activations(const ls_sharded *sharded, const ls_chunks *chunks
     note_node(sharded, recompute, n, ls_chunks_stage(chunks, segment) == stage, by_value);
   }
   for (int v = 0; v < count; v++) {
-    offload_plan->moved[v] = segment_of(sharded, chunks, recompute, v, &by_value[v], stage);
+    offload_plan->moved[v] = segment_of(sharded, units, chunks, recompute, v, &by_value[v], stage);
     if (offload_plan->moved[v] < 0) continue;
     offload_plan->moves[offload_plan->moved[v]] = true;
     *LS_APPEND(sharded->arena, &offload_plan->moved_of[offload_plan->moved[v]]) = v;
@@ -105,6 +105,7 @@ ls_offload_plan *ls_offload_plan_make(const ls_sharded *sharded, const ls_units 
   offload_plan->moved_of = LS_NEW_ARRAY(arena, ls_moved, sharded->graph->segments.count + 1);
   for (int v = 0; v < sharded->values.count; v++) offload_plan->moved[v] = -1;
   place_state(sharded, units, present, offload_plan);
-  if (offload_plan->activations) place_activations(sharded, chunks, recompute, stage, offload_plan);
+  if (offload_plan->activations)
+    place_activations(sharded, units, chunks, recompute, stage, offload_plan);
   return offload_plan;
 }

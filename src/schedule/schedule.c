@@ -38,7 +38,8 @@ typedef struct builder {
   LS_LIST(step) steps;
   struct inbox *inboxes;        /* [stages] */
   double *taken;                /* by place in the list: when what the pass sends is taken */
-  bool *trained;                /* by unit: this stage has it, and it is not frozen */
+  bool *present;                /* by unit: this stage has it */
+  bool *trained;                /* by unit: that, and it is not frozen */
   bool *kept;                   /* by unit: its weights were gathered once for the step */
   int *fetching;                /* by unit: the step its parameters are on their way for; -1 */
   int *gathering;               /* by unit: the step its gather has begun for; -1 */
@@ -692,8 +693,9 @@ static builder open_builder(const ls_sharded *sharded, const ls_units *units,
                .returning = -1,
                .offloading = -1,
                .schedule = schedule};
-  b.trained = ls_schedule_units_present(sharded, units, chunks, stage);
-  for (int u = 0; u < units->count; u++) b.trained[u] &= !units->items[u].frozen;
+  b.present = ls_schedule_units_present(sharded, units, chunks, stage);
+  b.trained = LS_NEW_ARRAY(sharded->arena, bool, units->count + 1);
+  for (int u = 0; u < units->count; u++) b.trained[u] = b.present[u] && !units->items[u].frozen;
   b.kept = LS_NEW_ARRAY(sharded->arena, bool, units->count + 1);
   b.finished = LS_NEW_ARRAY(sharded->arena, bool, units->count + 1);
   b.fetching = LS_NEW_ARRAY(sharded->arena, int, units->count + 1);
@@ -714,7 +716,7 @@ ls_schedule ls_schedule_step(const ls_sharded *sharded, const ls_units *units,
   builder b = open_builder(sharded, units, chunks, recompute, offload_plan, stage, &schedule);
   const bool validates = sharded->layout.post_validation;
   if (validates) b.prologue = ls_replay_boundary_passes(sharded->arena, chunks->pipeline);
-  ls_schedule_point(sharded, units, b.trained, offload_plan, &schedule);
+  ls_schedule_point(sharded, units, b.present, b.trained, offload_plan, &schedule);
   if (!validates) add_counts(&b);
   add_passes(&b);
   for (int u = 0; u < units->count; u++) {
@@ -741,7 +743,7 @@ ls_schedule ls_schedule_forward(const ls_sharded *sharded, const ls_units *units
   ls_schedule schedule = {.replay_boundary = -1};
   builder b = open_builder(sharded, units, chunks, NULL, offload_plan, stage, &schedule);
   const bool loss = sharded->graph->loss.index >= 0;
-  ls_schedule_point(sharded, units, b.trained, offload_plan, &schedule);
+  ls_schedule_point(sharded, units, b.present, b.trained, offload_plan, &schedule);
   if (loss) {
     add(&b, LS_ACTION_COUNT, -1, -1, 0);
     add(&b, LS_ACTION_TOTAL, -1, -1, -1);

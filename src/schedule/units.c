@@ -145,39 +145,72 @@ static void assign_parameters(const ls_sharded *sharded, ls_units *units,
   }
 }
 
-/* Of which a unit has one: what is trainable, by its update, and what is frozen by how it is
- * stored; and the same of experts that are sharded over data axes. */
+bool ls_units_gather_codes(const ls_mesh *mesh, const ls_layout *layout) {
+  return ls_data_strategy_row(layout->zero)->parameters == LS_SHARDED_FLAT &&
+         ls_mesh_size(mesh, ls_mesh_axes(mesh, LS_MESH_SHARD)) > 1 &&
+         layout->offload.parameters == LS_TIER_DEVICE;
+}
+
+/* By parameter: whether it is gathered as codes, which all that reads it rounds it to. */
+static const bool *find_codes(const ls_sharded *sharded) {
+  if (ls_units_gather_codes(&sharded->mesh, &sharded->layout))
+    return ls_graph_rounded(sharded->graph);
+  return LS_NEW_ARRAY(sharded->arena, bool, sharded->graph->parameters.count + 1);
+}
+
+/* Of which a unit has one: what is trainable, by its update, in either form that it may be gathered
+ * in, and what is frozen by how it is stored; and the same of experts that are sharded over data
+ * axes. */
 typedef enum unit_kind {
   TRAINABLE = 0,
   OTHERWISE,
+  CODES,
+  OTHERS_CODES,
   FROZEN,
   BLOCKS,
   PRECISE,
+  FROZEN_CODES,
   HELD,
   UNIT_KINDS = 2 * HELD
 } unit_kind;
-_Static_assert((int)FROZEN == (int)LS_UPDATE_COUNT, "a kind for each update");
+_Static_assert((int)CODES == (int)LS_UPDATE_COUNT && (int)FROZEN == 2 * (int)LS_UPDATE_COUNT,
+               "a kind for each update");
 
-static int kind_of(const ls_sharded *sharded, int parameter) {
+static int kind_of(const ls_sharded *sharded, const bool *codes, int parameter) {
   const ls_parameter_record *record = &sharded->graph->parameters.items[parameter];
   const int held = held_axes(sharded, parameter) ? HELD : 0;
   if (ls_precision_is_blocks(record->about.precision)) return held + BLOCKS;
   if (record->about.precision == LS_ACCUMULATE) return held + PRECISE;
-  if (!record->trainable) return held + FROZEN;
-  return held + ls_optimizer_update_of(&sharded->layout.optimizer, sharded->graph, parameter);
+  if (!record->trainable) return held + (int)(codes[parameter] ? FROZEN_CODES : FROZEN);
+  return held + ls_optimizer_update_of(&sharded->layout.optimizer, sharded->graph, parameter) +
+         (codes[parameter] ? (int)CODES : 0);
 }
 
 /* A unit that has several kinds of parameters keeps the first. */
 static void part_kinds(const ls_sharded *sharded, ls_units *units) {
-  static const char *const names[UNIT_KINDS] = {
-      "",        "others",          "frozen",         "quantised",         "precise",
-      "experts", "others' experts", "frozen experts", "quantised experts", "precise experts"};
+  static const char *const names[UNIT_KINDS] = {"",
+                                                "others",
+                                                "fp8",
+                                                "others' fp8",
+                                                "frozen",
+                                                "quantised",
+                                                "precise",
+                                                "frozen fp8",
+                                                "experts",
+                                                "others' experts",
+                                                "fp8 experts",
+                                                "others' fp8 experts",
+                                                "frozen experts",
+                                                "quantised experts",
+                                                "precise experts",
+                                                "frozen fp8 experts"};
   typedef int by_kind[UNIT_KINDS];
   const ls_graph *graph = sharded->graph;
+  const bool *codes = find_codes(sharded);
   const int together = units->count;
   by_kind *unit_of = LS_NEW_ARRAY(sharded->arena, by_kind, together + 1); /* and 1; 0: none */
   for (int p = 0; p < graph->parameters.count; p++)
-    unit_of[units->of_parameter[p]][kind_of(sharded, p)] = -1;
+    unit_of[units->of_parameter[p]][kind_of(sharded, codes, p)] = -1;
   for (int u = 0; u < together; u++)
     for (int k = 0, first = true; k < UNIT_KINDS; k++) {
       if (!unit_of[u][k]) continue;
@@ -187,15 +220,38 @@ static void part_kinds(const ls_sharded *sharded, ls_units *units) {
             .name = ls_arena_printf(sharded->arena, "%s (%s)", units->items[u].name, names[k]),
             .stages = {-1, -1}};
       units->items[unit_of[u][k] - 1].frozen = k % HELD >= FROZEN;
-      units->items[unit_of[u][k] - 1].update = k % HELD == OTHERWISE;
+      units->items[unit_of[u][k] - 1].update = k % HELD == OTHERWISE || k % HELD == OTHERS_CODES;
       first = false;
     }
   for (int p = 0; p < graph->parameters.count; p++) {
     int *unit = &units->of_parameter[p];
-    *unit = unit_of[*unit][kind_of(sharded, p)] - 1;
+    *unit = unit_of[*unit][kind_of(sharded, codes, p)] - 1;
+    units->items[*unit].codes = codes[p];
     units->items[*unit].precision = graph->parameters.items[p].about.precision;
     units->items[*unit].held |= held_axes(sharded, p);
   }
+}
+
+int ls_units_coded(const ls_units *units, const ls_sharded *sharded, int value) {
+  const ls_tensor_id id = sharded->values.items[value].tensor;
+  const ls_tensor *tensor = ls_graph_tensor(sharded->graph, id);
+  if (tensor->role != LS_ROLE_PARAMETER) return -1;
+  return units->items[units->of_parameter[tensor->parameter]].codes ? tensor->parameter : -1;
+}
+
+/* What POINT finds of a weight's shards passes do not look for in the whole. */
+static const bool *find_left_out(const ls_sharded *sharded, const ls_units *units) {
+  bool *left_out = LS_NEW_ARRAY(sharded->arena, bool, sharded->nodes.count + 1);
+  bool *largest = LS_NEW_ARRAY(sharded->arena, bool, sharded->values.count + 1); /* by value */
+  for (int n = 0; n < sharded->nodes.count; n++) {
+    const ls_shard_node *node = &sharded->nodes.items[n];
+    const bool reduces = node->collective != LS_COLLECTIVE_NONE && largest[node->in[0]];
+    const bool finds = node->collective == LS_COLLECTIVE_NONE && node->kind == LS_OP_AMAX &&
+                       ls_units_coded(units, sharded, node->in[0]) >= 0;
+    left_out[n] = reduces || finds;
+    for (int o = 0; o < node->outputs && left_out[n]; o++) largest[node->out[o]] = true;
+  }
+  return left_out;
 }
 
 static void list_parameters(const ls_sharded *sharded, ls_units *units) {
@@ -211,7 +267,7 @@ static void list_parameters(const ls_sharded *sharded, ls_units *units) {
 static void fill_unit(const ls_sharded *sharded, ls_units *units, int u) {
   ls_unit *unit = &units->items[u];
   ls_axes replicated = 0, next;
-  unit->granule = LS_UNIT_ALIGNMENT;
+  unit->granule = unit->codes ? 2 * LS_UNIT_ALIGNMENT : LS_UNIT_ALIGNMENT;
   do {
     next = ~0u;
     for (int i = units->first[u]; i < units->first[u + 1]; i++) {
@@ -240,6 +296,7 @@ ls_units *ls_units_make(const ls_sharded *sharded, const ls_chunks *chunks) {
     units->items[unit_of_segment[s]].name = graph->segments.items[s].name;
   assign_parameters(sharded, units, unit_of_segment, find_users(sharded, chunks));
   part_kinds(sharded, units);
+  units->left_out = find_left_out(sharded, units);
   list_parameters(sharded, units);
   for (int u = 0; u < units->count; u++) fill_unit(sharded, units, u);
   units->uses = ls_unit_uses_make(sharded, units->of_parameter);

@@ -10,8 +10,8 @@
  * granule; the buffer is padded so that every shard has the same length. A unit is all trainable
  * or all frozen: where a layer has both, its frozen parameters are a unit of their own; and so are
  * those that are stored as blocks, of which an element is one, those that the optimizer updates
- * otherwise, which have other state, and the experts of a layer where they are sharded over data
- * axes: S(flat) is over other axes then. */
+ * otherwise, which have other state, those that are gathered as codes, and the experts of a layer
+ * where they are sharded over data axes: S(flat) is over other axes then. */
 #ifndef LS_SCHEDULE_UNITS_H
 #define LS_SCHEDULE_UNITS_H
 
@@ -19,7 +19,8 @@
 #include "schedule/unit_uses.h"
 
 /* Kernels read widest vectors of 64 bytes, and the narrowest format of a unit's buffers, which all
- * have one order, is of 2: parameters and shards begin on multiples of 32 elements. */
+ * have one order, is of 2: parameters and shards begin on multiples of 32 elements; where that is
+ * of codes, of twice as many. */
 enum { LS_UNIT_ALIGNMENT = 32 };
 
 typedef struct ls_unit_entry {
@@ -43,6 +44,7 @@ typedef struct ls_unit {
   ls_placement gradient; /* the same as it is added up over microbatches */
   ls_placement state;    /* master weights and moments, and so the reduced gradient */
   bool gather_per_step;  /* from `stored` to `used` for the step, else for each microbatch */
+  bool codes;            /* it is gathered, and used, as fp8's codes, which POINT makes */
   int stages[2];         /* that both have it (a tied parameter); else -1 */
   bool frozen;           /* it has no gradient, no master weights and no moments */
   ls_precision precision; /* of its parameters, all of one */
@@ -58,7 +60,16 @@ typedef struct ls_units {
   int *first;        /* unit u has parameters[first[u]] up to parameters[first[u + 1]] */
   const ls_unit_uses *uses;
   int *entry_of; /* entry within it, by parameter */
+  /* By sharded node: it finds the largest magnitude of a weight that is gathered as codes. */
+  const bool *left_out;
 } ls_units;
+
+/* Whether a layout gathers weights of products in fp8 as codes: where they are gathered from shards
+ * on the device. */
+bool ls_units_gather_codes(const ls_mesh *mesh, const ls_layout *layout);
+
+/* The parameter that a sharded value is, where it is gathered as codes; -1. */
+int ls_units_coded(const ls_units *units, const ls_sharded *sharded, int value);
 
 /* Elements of a unit's buffer that a rank has in a placement. */
 int64_t ls_unit_elements(const ls_mesh *mesh, const ls_unit *unit, const ls_placement *placement);

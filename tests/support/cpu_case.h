@@ -212,7 +212,9 @@ static inline void *operand_make(const operand *o, ls_dtype dtype, bool garbage)
     values[i] = absent ? NAN : value;
     if (dtype == LS_F64) ((double *)data)[i] = o->kind == DOUBLES ? (double)values[i] : o->value;
     if (dtype == LS_I32) ((int32_t *)data)[i] = absent ? 1 << 30 : index_at(o, i);
-    if (dtype == LS_U8) ((uint8_t *)data)[i] = (uint8_t)random_below(256);
+    if (dtype == LS_U8)
+      ((uint8_t *)data)[i] =
+          (uint8_t)(o->range ? random_below(o->range) | random_below(2) << 7 : random_below(256));
   }
   if (dtype != LS_F64 && dtype != LS_I32 && dtype != LS_U8)
     ls_convert(data, dtype, values, LS_F32, count);

@@ -10,6 +10,7 @@
 
 #include "base/sets.h"
 #include "support/cpu_case.h"
+#include "support/fp8_makers.h"
 
 static inline void make_linear(op_case *c) {
   const int64_t n = any_rows(), m = any_size(), k = any_size(), pad = random_below(5);
@@ -316,21 +317,6 @@ static inline void make_routed(op_case *c) {
     c->in[1] = c->out[0] = routed;
     c->in[2] = c->out[1] = vector_of(SUMS, tokens * chosen);
   }
-}
-
-/* Rounding to fp8, by numbers that some of what is rounded is larger than. */
-static inline void make_fp8(op_case *c) {
-  static const ls_op_kind kinds[] = {LS_OP_AMAX, LS_OP_FP8, LS_OP_ROW_AMAX, LS_OP_ROW_FP8};
-  const int64_t rows = any_rows(), columns = random_below(3) ? any_size() : 1300;
-  const operand matrix = matrix_of(rows, columns, 1, random_below(3));
-  c->kind = kinds[random_below(4)];
-  const bool own = c->kind == LS_OP_ROW_AMAX || c->kind == LS_OP_ROW_FP8;
-  const bool rounds = c->kind == LS_OP_FP8 || c->kind == LS_OP_ROW_FP8;
-  const operand amax = vector_of(rounds ? POSITIVE : SUMS, own ? rows : 1);
-  c->attributes.fp8 = (ls_fp8)(LS_FP8_E4M3 + random_below(2));
-  c->inputs = rounds ? 2 : 1, c->outputs = 1;
-  c->in[0] = matrix, c->in[1] = amax, c->out[0] = rounds ? matrix : amax;
-  c->no_add = !rounds;
 }
 
 static inline void make_embedding(op_case *c) {

@@ -13,7 +13,8 @@ static inline bool ls_test_is_placed(ls_op_kind kind) {
   const bool dealt = kind == LS_OP_CACHED_PART || kind == LS_OP_CACHED_END;
   return slots || dealt || kind == LS_OP_ADAMW8_LARGEST || kind == LS_OP_ADAMW8 ||
          kind == LS_OP_ADAMW8_KEEP || kind == LS_OP_MUON_MOMENTUM || kind == LS_OP_ORTHOGONALISE ||
-         kind == LS_OP_MUON || (kind >= LS_OP_ADAFACTOR_SUMS && kind <= LS_OP_ADAFACTOR);
+         kind == LS_OP_MUON || (kind >= LS_OP_RANGE_AMAX && kind <= LS_OP_FP8_DECODE) ||
+         (kind >= LS_OP_ADAFACTOR_SUMS && kind <= LS_OP_ADAFACTOR);
 }
 
 #endif

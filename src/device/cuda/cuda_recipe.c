@@ -146,6 +146,7 @@ static size_t workspace(const ls_device_facts *facts, ls_op_kind kind, const ls_
       return (size_t)(LS_CUDA_LINE_PARTS * args->attributes->columns) * sizeof(float);
     case LS_OP_ADAFACTOR_DIRECTION:
     case LS_OP_AMAX:
+    case LS_OP_RANGE_AMAX:
     case LS_OP_ADAFACTOR_DIVIDE:
     case LS_OP_ORTHOGONALISE:
     case LS_OP_SQUARED_NORM: return SMALL;

@@ -233,6 +233,7 @@ typedef struct ls_cuda_fp8 {
   int32_t exponent;  /* of `most`, which is 0.875 of that power of two */
   int32_t infinity;  /* the format has it */
   int32_t own, wide; /* own: each row by its own */
+  int32_t words;     /* of codes, read or made: a row's begin at multiples of 8 bytes */
 } ls_cuda_fp8;
 
 /* Codes of 8 bits of numbers that have been rounded to fp8; see cuda_fp8.cu. */

@@ -22,6 +22,8 @@ ls_status ls_cuda_choose_amax(ls_op_kind kind, const ls_kernel_args *args,
                               ls_cuda_launches *launches, ls_error *error);
 ls_status ls_cuda_choose_fp8(ls_op_kind kind, const ls_kernel_args *args,
                              ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_weight_codes(ls_op_kind kind, const ls_kernel_args *args,
+                                      ls_cuda_launches *launches, ls_error *error);
 ls_status ls_cuda_choose_heads(ls_op_kind kind, const ls_kernel_args *args,
                                ls_cuda_launches *launches, ls_error *error);
 ls_status ls_cuda_choose_heads_product(ls_op_kind kind, const ls_kernel_args *args,

@@ -66,6 +66,61 @@ ls_status ls_cuda_choose_fp8(ls_op_kind kind, const ls_kernel_args *args,
   return LS_OK;
 }
 
+static bool in_words(const ls_view *codes) {
+  enum { WORD = 8 };
+  return (uintptr_t)codes->data % WORD == 0 && (codes->ndim == 1 || codes->dims[1] % WORD == 0);
+}
+
+static ls_status choose_range_amax(const ls_kernel_args *args, ls_cuda_launches *launches,
+                                   ls_error *error) {
+  const ls_view *x = &args->in[0];
+  const char *suffix;
+  LS_TRY(ls_cuda_suffix(x->dtype, &suffix, error));
+  LS_TRY(ls_cuda_expect(&args->out[0], LS_F32, "the largest magnitude", error));
+  ls_cuda_fp8 with = {.in = ls_cuda_place_of(x, false),
+                      .made = args->workspace,
+                      .columns = x->valid[0],
+                      .wide = ls_cuda_is_wide(x)};
+  const int64_t wanted = ls_cuda_divide_up(with.columns, (int64_t)THREADS * LS_CUDA_PACK);
+  const int64_t parts = ls_cuda_blocks(args->queue->facts, wanted, EACH);
+  LS_TRY(ls_cuda_expect_workspace(args, (size_t)parts * sizeof(float), error));
+  add(args, "ls_range_amax_parts", suffix, wanted, &with, launches);
+  with = (ls_cuda_fp8){.amax = args->workspace, .made = args->out[0].data, .rows = parts};
+  add(args, "ls_amax", "", 1, &with, launches);
+  return LS_OK;
+}
+
+ls_status ls_cuda_choose_weight_codes(ls_op_kind kind, const ls_kernel_args *args,
+                                      ls_cuda_launches *launches, ls_error *error) {
+  if (kind == LS_OP_RANGE_AMAX) return choose_range_amax(args, launches, error);
+  const bool decodes = kind == LS_OP_FP8_DECODE;
+  const ls_view *in = &args->in[0], *out = &args->out[0];
+  const ls_view *numbers = decodes ? out : in, *codes = decodes ? in : out;
+  const char *suffix;
+  LS_TRY(ls_cuda_suffix(numbers->dtype, &suffix, error));
+  LS_TRY(ls_cuda_expect(codes, LS_U8, "codes", error));
+  LS_TRY(ls_cuda_expect(&args->in[1], LS_F32, "the largest magnitude", error));
+  const ls_fp8_grid grid = ls_fp8_grid_of(LS_FP8_E4M3);
+  ls_cuda_fp8 with = {.in = ls_cuda_place_of(in, false),
+                      .out = ls_cuda_place_of(out, args->accumulate[0]),
+                      .amax = args->in[1].data,
+                      .rows = decodes ? out->valid[0] : 1,
+                      .columns = decodes ? in->valid[1] : in->valid[0],
+                      .dropped = grid.dropped,
+                      .least = grid.least,
+                      .magic = grid.magic,
+                      .most = grid.most,
+                      .wide = ls_cuda_is_wide(numbers),
+                      .words = in_words(codes)};
+  frexpf(with.most, &with.exponent);
+  const int64_t row = decodes ? with.out.stride : with.columns;
+  const int64_t packs = with.rows * ls_cuda_divide_up(row, LS_CUDA_PACK);
+  if (packs > 0)
+    add(args, decodes ? "ls_fp8_decode" : "ls_fp8_codes", suffix, ls_cuda_divide_up(packs, THREADS),
+        &with, launches);
+  return LS_OK;
+}
+
 int64_t ls_cuda_coding_parts(const ls_device_facts *facts) {
   return (int64_t)facts->processors * EACH + 1; /* and the largest of them */
 }

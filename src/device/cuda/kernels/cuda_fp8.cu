@@ -98,6 +98,97 @@ __device__ inline void ls_fp8_of(const ls_cuda_fp8 &args) {
 }
 LS_KERNELS(ls_fp8, ls_cuda_fp8, 256, ls_fp8_of)
 
+// ---- weights that are gathered as codes of E4M3 -----------------------------------------------
+
+// The largest of a range of elements, by blocks.
+template <class T>
+__device__ inline void ls_range_amax_parts_of(const ls_cuda_fp8 &args) {
+  const T *from = static_cast<const T *>(args.in.data);
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x * LS_CUDA_PACK;
+  float largest = 0;
+  for (int64_t c = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * LS_CUDA_PACK;
+       c < args.columns; c += step) {
+    const ls_pack pack = ls_load(from + c, ls_at_most_pack(args.columns - c), args.wide);
+#pragma unroll
+    for (int i = 0; i < LS_CUDA_PACK; i++) largest = fmaxf(largest, fabsf(pack.at[i]));
+  }
+  largest = ls_block_max(largest);
+  if (threadIdx.x == 0) args.made[blockIdx.x] = largest;
+}
+LS_KERNELS(ls_range_amax_parts, ls_cuda_fp8, 256, ls_range_amax_parts_of)
+
+// ls_e4m3_code
+__device__ inline uint32_t ls_code_of_e4m3(float value) {
+  const uint32_t bits = ls_float_bits(value), magnitude = bits & 0x7fffffffu;
+  const float size = ls_bits_float(magnitude);
+  const uint32_t number =
+      size < 0x1p-6f ? static_cast<uint32_t>(size * 0x1p9f) : (magnitude >> 20) - (120u << 3);
+  return (bits >> 24 & 0x80u) | (magnitude < 0x7f800000u ? number : 0x7fu);
+}
+
+// ls_e4m3_value
+__device__ inline float ls_value_of_e4m3(uint32_t code) {
+  const uint32_t number = code & 0x7fu, sign = (code & 0x80u) << 24;
+  if (number == 0x7fu) return NAN;
+  const uint32_t size = number < 8 ? ls_float_bits(static_cast<float>(number) * 0x1p-9f)
+                                   : (number + (120u << 3)) << 20;
+  return ls_bits_float(sign | size);
+}
+
+// A range of elements to codes, eight a thread.
+template <class T>
+__device__ inline void ls_fp8_codes_of_range(const ls_cuda_fp8 &args) {
+  const T *from = static_cast<const T *>(args.in.data);
+  uint8_t *codes = static_cast<uint8_t *>(args.out.data);
+  const float up = ls_power_of_two(ls_scale_to_fp8(args.exponent, *args.amax));
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x * LS_CUDA_PACK;
+  for (int64_t c = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * LS_CUDA_PACK;
+       c < args.columns; c += step) {
+    const int count = ls_at_most_pack(args.columns - c);
+    const ls_pack pack = ls_load(from + c, count, args.wide);
+    uint32_t words[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < LS_CUDA_PACK; i++)
+      words[i / 4] |= ls_code_of_e4m3(ls_round_to_fp8(args, pack.at[i] * up)) << (8 * (i % 4));
+    if (args.words && count == LS_CUDA_PACK) {
+      *reinterpret_cast<uint64_t *>(codes + c) = words[0] | static_cast<uint64_t>(words[1]) << 32;
+      continue;
+    }
+#pragma unroll
+    for (int i = 0; i < LS_CUDA_PACK; i++)
+      if (i < count) codes[c + i] = static_cast<uint8_t>(words[i / 4] >> (8 * (i % 4)));
+  }
+}
+LS_KERNELS(ls_fp8_codes, ls_cuda_fp8, 256, ls_fp8_codes_of_range)
+
+// Rows of codes to what they stand for, eight a thread.
+template <class T>
+__device__ inline void ls_fp8_decode_of(const ls_cuda_fp8 &args) {
+  const int64_t packs = (args.out.stride + LS_CUDA_PACK - 1) / LS_CUDA_PACK;
+  const float down = ls_power_of_two(-ls_scale_to_fp8(args.exponent, *args.amax));
+  for (int64_t p = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+       p < args.rows * packs; p += static_cast<int64_t>(gridDim.x) * blockDim.x) {
+    const int64_t row = p / packs, c = p % packs * LS_CUDA_PACK;
+    const int count = ls_at_most_pack(args.columns - c);
+    const uint8_t *codes = ls_row_of<uint8_t>(args.in, row) + c;
+    uint64_t word = 0;
+    if (args.words && count == LS_CUDA_PACK) {
+      word = *reinterpret_cast<const uint64_t *>(codes);
+    } else {
+#pragma unroll
+      for (int i = 0; i < LS_CUDA_PACK; i++)
+        if (i < count) word |= static_cast<uint64_t>(codes[i]) << (8 * i);
+    }
+    ls_pack pack;
+#pragma unroll
+    for (int i = 0; i < LS_CUDA_PACK; i++)
+      pack.at[i] = ls_value_of_e4m3(static_cast<uint32_t>(word >> (8 * i)) & 0xffu) * down;
+    ls_store(ls_row_of<T>(args.out, row) + c, pack, ls_at_most_pack(args.out.stride - c), args.wide,
+             args.out.add);
+  }
+}
+LS_KERNELS(ls_fp8_decode, ls_cuda_fp8, 256, ls_fp8_decode_of)
+
 // ---- codes of 8 bits --------------------------------------------------------------------------
 // Of numbers that have been rounded: each is one of the format divided by a power of two. The scale
 // that their own largest magnitude allows is that power or a larger one, so all have a code.
@@ -109,8 +200,7 @@ __device__ inline uint32_t ls_fp8_code(const ls_cuda_fp8_codes &args, float valu
   const float size = ls_bits_float(magnitude);
   uint32_t code = size < args.least ? static_cast<uint32_t>(size * args.times)
                                     : (magnitude >> args.dropped) - args.offset;
-  if (magnitude >= 0x7f800000u)
-    code = magnitude == 0x7f800000u && args.infinity ? 0x7cu : 0x7fu;
+  if (magnitude >= 0x7f800000u) code = magnitude == 0x7f800000u && args.infinity ? 0x7cu : 0x7fu;
   return sign | code;
 }
 
@@ -151,7 +241,7 @@ LS_KERNEL(ls_fp8_row_codes, ls_cuda_fp8_codes, 256) {
 // Columns become rows of codes, by tiles in shared memory; all have one scale.
 LS_KERNEL(ls_fp8_turned_codes, ls_cuda_fp8_codes, 256) {
   enum { ROWS = 128, COLUMNS = 64, STRIDE = ROWS + 4, PACK = LS_CUDA_PACK };
-  LS_SHARED(uint32_t, words, COLUMNS *STRIDE / 4);
+  LS_SHARED(uint32_t, words, COLUMNS * STRIDE / 4);
   uint8_t *const tile = reinterpret_cast<uint8_t *>(words);
   const int64_t across = (args.stored + COLUMNS - 1) / COLUMNS;
   const int64_t tiles = across * ((args.stride + ROWS - 1) / ROWS);
