@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "base/scales.h"
 #include "device/cuda/kernels/cuda_modules.h"
 #include "support/cuda_case.h"
 #include "support/stand_in/numbers.h"
@@ -165,7 +166,26 @@ static void make_text_rows(op_case *c) {
   c->out[0] = which < 2 ? vectors : cell_of(2.5), c->out[1] = vector_of(SUMS, rows);
 }
 
+/* Of a weight of more rows and columns of blocks. */
+static void make_scales(op_case *c) {
+  const int64_t rows = any_rows(), blocks = 1 + random_below(40), more = random_below(3);
+  c->kind = LS_OP_RESTORE_SCALES;
+  c->inputs = 2, c->outputs = 1, c->no_add = true;
+  c->in[0] = matrix_of(rows, blocks, 1, random_below(2));
+  c->in[0].start[0] = 20 * more, c->in[0].start[1] = 7 * more;
+  c->attributes.columns = blocks + 9 * more;
+  c->in[1] = vector_of(SUMS, ls_scales_nested((c->in[0].start[0] + rows) * c->attributes.columns));
+  c->out[0] = matrix_of(rows, blocks, 1, random_below(2));
+  const int which = (int)random_below(2);
+  c->in[0].kind = which ? FP4_DOUBLE_BLOCKS : NF4_DOUBLE_BLOCKS;
+  c->out[0].kind = which ? FP4_BLOCKS : NF4_BLOCKS;
+}
+
 static void make_blocks(op_case *c) {
+  if (random_below(2)) {
+    make_scales(c);
+    return;
+  }
   const int64_t rows = any_rows(), blocks = 1 + random_below(6), pad = random_below(3);
   c->kind = LS_OP_DEQUANTIZE;
   c->inputs = c->outputs = 1, c->no_add = true;

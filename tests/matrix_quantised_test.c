@@ -20,8 +20,14 @@ static const ls_test_shape shapes[] = {
      " \"intermediate_size\": 192, \"num_hidden_layers\": 1, \"num_attention_heads\": 12,"
      " \"num_key_value_heads\": 3, \"max_position_embeddings\": 16, \"rms_norm_eps\": 1e-5,"
      " \"tie_word_embeddings\": true}"},
+    /* Products with more than 256 blocks, whose scales are two groups. */
+    {"llama",
+     "{\"model_type\": \"llama\", \"vocab_size\": 41, \"hidden_size\": 128,"
+     " \"intermediate_size\": 256, \"num_hidden_layers\": 2, \"num_attention_heads\": 8,"
+     " \"num_key_value_heads\": 2, \"max_position_embeddings\": 16, \"rms_norm_eps\": 1e-5,"
+     " \"tie_word_embeddings\": false}"},
 };
-enum { SHAPES = sizeof shapes / sizeof *shapes, ALL = (1 << LS_MODEL_LINEARS) - 1, SEQUENCES = 12 };
+enum { SHAPES = 2, OF_GROUPS = 2, ALL = (1 << LS_MODEL_LINEARS) - 1, SEQUENCES = 12 };
 
 /* NF4 beside adapters of every product; and int8 beside those of queries and values alone. */
 static ls_model_config quantised_as(ls_arena *arena, int shape, ls_precision blocks) {
@@ -29,7 +35,7 @@ static ls_model_config quantised_as(ls_arena *arena, int shape, ls_precision blo
   ls_error error = {0};
   config.lora_rank = 3;
   config.lora_alpha = 5;
-  config.lora_targets = shape ? 5 : ALL;
+  config.lora_targets = shape == 1 ? 5 : ALL;
   if (ls_model_quantize(&config, blocks, &error) != LS_OK) fail_msg("%s", error.text);
   return config;
 }
@@ -88,28 +94,34 @@ static void every_layout_equals_one_device(void **state) {
   LS_TEST_EXPECT(&tally, RUN, REFUSED);
 }
 
-/* FP4 is NF4 with other numbers: a few of the layouts, that shard, cut, gather and offload. */
-static void fp4_equals_one_device(void **state) {
+/* FP4 is NF4 with other numbers, and scales of 8 bits are restored before: a few of the layouts,
+ * that shard, cut, gather and offload. */
+static void others_equal_one_device(void **state) {
   (void)state;
-  static const int some[] = {3, 5, 10, 14, 16};
-  enum { SOME = sizeof some / sizeof *some };
+  static const ls_precision others[] = {LS_BLOCKS_FP4, LS_BLOCKS_NF4_DOUBLE};
+  static const int some[] = {3, 5, 10, 14, 16, 8, 12};
+  enum { SOME = sizeof some / sizeof *some, OF_FP4 = 5 };
   ls_layout few[SOME];
   for (int s = 0; s < SOME; s++) few[s] = rows[some[s]];
   ls_test_tally tally = {0};
-  ls_arena *arena = ls_arena_create();
-  const ls_model_config config = quantised_as(arena, 0, LS_BLOCKS_FP4);
-  const ls_experiment experiment = experiment_of(&config);
-  ls_test_equal_layouts(&tally, &experiment, few, SOME, "fp4");
-  ls_arena_destroy(&arena);
-  LS_TEST_EXPECT(&tally, SOME, 0);
+  for (int o = 0; o < 2; o++) {
+    ls_arena *arena = ls_arena_create();
+    const ls_model_config config = quantised_as(arena, o ? OF_GROUPS : 0, others[o]);
+    const ls_experiment experiment = experiment_of(&config);
+    ls_test_equal_layouts(&tally, &experiment, few, o ? SOME : OF_FP4, o ? "nf4-double" : "fp4");
+    ls_arena_destroy(&arena);
+  }
+  LS_TEST_EXPECT(&tally, OF_FP4 + SOME, 0);
 }
 
 /* After the steps every adapter is another, and every weight and block the same bits. */
 static void blocks_stay_as_they_are(void **state) {
   (void)state;
-  for (int shape = 0; shape < SHAPES; shape++) {
+  for (int shape = 0; shape < SHAPES + 1; shape++) {
     ls_arena *arena = ls_arena_create();
-    const ls_model_config config = quantised(arena, shape);
+    const ls_model_config config = shape < SHAPES
+                                       ? quantised(arena, shape)
+                                       : quantised_as(arena, OF_GROUPS, LS_BLOCKS_FP4_DOUBLE);
     const ls_experiment experiment = experiment_of(&config);
     ls_trajectory made;
     ls_test_one_device(arena, &experiment, config.family, &made);
@@ -122,15 +134,15 @@ static void blocks_stay_as_they_are(void **state) {
   }
 }
 
-/* Of the base's products memory has the blocks, and of their weights nothing more. */
-static void memory_has_blocks_alone(void **state) {
-  (void)state;
+/* Of the base's products memory has the blocks, and of their weights nothing more; beside scales of
+ * 8 bits what these stand for, and for a while one weight's blocks with scales in fp32. */
+static void check_memory(ls_precision precision, int shape, int64_t each, int64_t most_restored) {
   ls_arena *arena = ls_arena_create();
-  ls_model_config config = quantised(arena, 0);
+  ls_model_config config = quantised_as(arena, shape, precision);
   const ls_layout layout = ls_test_layout_default();
-  int64_t parts[2][LS_CATEGORY_COUNT], blocks = 0;
+  int64_t parts[2][LS_CATEGORY_COUNT], blocks = 0, scales = 0;
   for (int with = 0; with < 2; with++) {
-    config.blocks = with ? LS_BLOCKS_NF4 : LS_COMPUTE;
+    config.blocks = with ? precision : LS_COMPUTE;
     const ls_experiment experiment = experiment_of(&config);
     const ls_test_step step = ls_test_compile(arena, &experiment, &layout);
     const ls_graph *graph = step.graph;
@@ -138,16 +150,25 @@ static void memory_has_blocks_alone(void **state) {
     for (int p = 0; with && p < graph->parameters.count; p++) {
       const ls_parameter_record *record = &graph->parameters.items[p];
       const int64_t elements = ls_tensor_elements(ls_graph_tensor(graph, record->tensor));
-      if (record->about.precision != LS_BLOCKS_NF4) continue;
+      if (record->about.precision == LS_SCALES) scales += elements;
+      if (record->about.precision != precision) continue;
       assert_false(record->trainable);
       blocks += elements;
     }
   }
-  const int64_t saved = blocks * (LS_BLOCK_WEIGHTS * 4 - 36);
+  assert_int_equal(scales > 0, ls_precision_is_double(precision));
+  const int64_t saved = blocks * (LS_BLOCK_WEIGHTS * 4 - each) - 4 * scales;
   const int64_t less = parts[0][LS_CATEGORY_PARAMETERS] - parts[1][LS_CATEGORY_PARAMETERS];
   assert_true(llabs(less - saved) < saved / 100); /* padding of units */
-  assert_int_equal(parts[1][LS_CATEGORY_TEMPORARIES], parts[0][LS_CATEGORY_TEMPORARIES]);
+  const int64_t more = parts[1][LS_CATEGORY_TEMPORARIES] - parts[0][LS_CATEGORY_TEMPORARIES];
+  assert_true(more >= 0 && more <= most_restored);
   ls_arena_destroy(&arena);
+}
+
+static void memory_has_blocks_alone(void **state) {
+  (void)state;
+  check_memory(LS_BLOCKS_NF4, 0, 36, 0);
+  check_memory(LS_BLOCKS_NF4_DOUBLE, OF_GROUPS, 33, 256 * 2 * 36);
 }
 
 /* A block further; another weight's blocks, going forward and back; blocks of another format; a
@@ -194,13 +215,48 @@ static void damaged_programs_are_refuted(void **state) {
     }
 }
 
+/* Scales of another weight, or numbered otherwise; blocks that are not restored, or another's. */
+static void damage_scales(ls_program *program, int kind) {
+  ls_instruction *first = ls_test_find(program, LS_OP_RESTORE_SCALES, 0);
+  ls_instruction *second = ls_test_find(program, LS_OP_RESTORE_SCALES, 3);
+  ls_instruction *product = ls_test_find(program, LS_OP_LINEAR_BLOCKS, 0);
+  assert_true(first && second && product);
+  switch (kind) {
+    case 0: first->in[1] = second->in[1]; break;
+    case 1: first->in[0] = second->in[0]; break;
+    case 2: first->attributes.columns++; break;
+    case 3: program->values.items[first->in[1]].offset += 4; break;
+    case 4: program->values.items[first->out[0]].dtype = LS_FP4; break;
+    case 5: product->in[1] = first->in[0]; break;
+    default:
+      ls_drop_instruction(program, (int)(first - program->instructions.items), (char[160]){0});
+  }
+}
+
+static void damaged_scales_are_refuted(void **state) {
+  (void)state;
+  enum { KINDS = 7 };
+  for (int kind = 0; kind < KINDS; kind++) {
+    ls_arena *arena = ls_arena_create();
+    const ls_model_config config = quantised_as(arena, OF_GROUPS, LS_BLOCKS_NF4_DOUBLE);
+    ls_layout layout = ls_test_layout_default();
+    layout.dp_shard = 1 + kind % 2;
+    const ls_experiment experiment = experiment_of(&config);
+    const ls_test_step step = ls_test_compile(arena, &experiment, &layout);
+    damage_scales(step.stages[0], kind);
+    ls_test_expect_refuted(&step, ls_arena_printf(arena, "scales, damage %d", kind), NULL);
+    ls_arena_destroy(&arena);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(blocks_stay_as_they_are),
       cmocka_unit_test(memory_has_blocks_alone),
       cmocka_unit_test(damaged_programs_are_refuted),
+      cmocka_unit_test(damaged_scales_are_refuted),
       cmocka_unit_test(every_layout_equals_one_device),
-      cmocka_unit_test(fp4_equals_one_device),
+      cmocka_unit_test(others_equal_one_device),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,6 +66,34 @@ for kind in nf4 fp4; do
   [ "$(loss $kind-single)" = "$(loss $kind-double)" ] || fail "$kind: single scales are others"
 done
 
+# Scales of 8 bits in memory: beside the folder is beside the plain weights that are quantised so, on one
+# rank and on others, whose checkpoints go on on any; and what is exported has the folder's bits.
+parameters() { sed -n 's/^ *weights *\([0-9.]* [kKMG]*i*B\).*/\1/p' output; }
+for kind in nf4 fp4; do
+  words="lora.rank=2 train.lr=1e-2 train.steps=3"
+  run 0 train keys.yaml model=$kind-double $words out=twice-$kind
+  run 0 train keys.yaml model=base quantize=$kind-double $words out=twice-$kind-base
+  lines twice-$kind >one; lines twice-$kind-base >other
+  [ "$(wc -l <one)" -eq 3 ] && cmp -s one other || fail "$kind-double: $(cat one other)"
+  run 0 train keys.yaml model=$kind-double quantize=$kind $words out=once-$kind
+  lines once-$kind >other
+  cmp -s one other || fail "$kind: scales in fp32 are others: $(cat one other)"
+done
+words="lora.rank=2 train.lr=1e-2 train.lr_schedule=constant"
+run 0 train keys.yaml model=base quantize=nf4-double $words train.steps=6 out=whole
+run 0 train keys.yaml model=base quantize=nf4-double $words train.steps=4 out=parts zero=3 -n 2
+run 0 train keys.yaml model=base quantize=nf4-double $words train.steps=6 out=parts mesh.tp=2 -n 2
+for of in whole parts; do sed 's/.*"loss": *\([^,]*\),.*/\1/' $of/metrics.jsonl | tail -n 1; done >ends
+awk '{ loss[NR] = $1 } END { exit !((loss[1] - loss[2]) ^ 2 < 1e-9) }' ends || fail "on other ranks: $(cat ends)"
+run 0 evaluate nf4-double data.text=text.txt data.seq_len=16 mesh.tp=2 dtype=fp32 -n 2
+run 0 generate nf4-double "It was a bright" --max-new-tokens 12 --greedy
+says "It was a bright"
+# Merged are what the blocks stand for, which a checkpoint's config.json says.
+run 0 export whole merged-twice --merge
+run 0 export parts parts-merged --merge --quantize nf4-double
+awk -v a="$(loss whole)" -v b="$(loss merged-twice)" 'BEGIN { exit !((a - b) ^ 2 < 1e-9) }' ||
+  fail "merged: $(loss whole) and $(loss merged-twice)"
+
 # Adapters are merged before.
 run 0 train keys.yaml model=base lora.rank=2 train.lr=3e-2 out=adapted
 run 0 export adapted merged --merge
@@ -89,6 +117,8 @@ refused "expected fp32, bf16 or fp16 beside it" export base none --quantize nf4 
 refused "is quantised as nf4, and would be quantised again" export nf4 none --quantize int8
 refused "is quantised as fp4, and would be quantised again" export fp4 none --quantize nf4
 refused "is quantised as int8, and would be quantised again" train keys.yaml model=int8 lora.rank=2 quantize=nf4 out=none
+refused "has scales in fp32, which would be quantised again: use quantize=nf4" train keys.yaml model=nf4 lora.rank=2 quantize=nf4-double out=none
+refused "is quantised as fp4, and would be quantised again" train keys.yaml model=fp4-double lora.rank=2 quantize=nf4-double out=none
 refused "give lora.rank" train keys.yaml model=int8 out=none
 model() { # NAME KEYS
   mkdir "$1"
@@ -100,6 +130,15 @@ model narrow '{"model_type": "llama", "vocab_size": 256, "hidden_size": 16, "int
 refused "hidden_size is 16, and rows of weights are quantised in whole blocks of 64" export narrow/run none --quantize int8
 model gpt2 '{"model_type": "gpt2", "vocab_size": 256, "n_embd": 64, "n_layer": 1, "n_head": 2, "n_positions": 32}'
 refused "is stored transposed" export gpt2/run none --quantize nf4
+# Of a tensor of several products scales are quantised together: it is read with scales in fp32.
+model phi3 '{"model_type": "phi3", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 64, "pad_token_id": 0,
+ "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 32}'
+run 0 export phi3/run fused --quantize nf4-double
+run 0 generate fused "It was a" --max-new-tokens 3 --greedy
+words="lora.rank=2 lora.targets=[o_proj,down_proj] train.steps=1"
+run 0 train keys.yaml model=fused $words out=fused-run
+refused "has the weights of several products, whose scales would be quantised together: use quantize=nf4" \
+  train keys.yaml model=fused $words quantize=nf4-double out=none
 changed() { # FROM TO WHAT
   rm -rf changed
   cp -r int8 changed

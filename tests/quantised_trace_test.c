@@ -237,7 +237,7 @@ static void logits_are_theirs(void **state) {
   assert_int_equal(ls_model_config_read(arena, merged, &config, &error), LS_OK);
   assert_int_equal(config.blocks, LS_COMPUTE);
   assert_int_equal(ls_model_config_read(arena, TRACE, &config, &error), LS_OK);
-  assert_int_equal(config.blocks, LS_BLOCKS_NF4);
+  assert_int_equal(config.blocks, LS_BLOCKS_NF4_DOUBLE);
 }
 
 /* Weights that are quantised as they are read are merged as their blocks, as they are generated

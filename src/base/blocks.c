@@ -1,8 +1,12 @@
 #include "base/blocks.h"
 
 #include <math.h>
+#include <string.h>
 
-_Static_assert(sizeof(ls_four_bit_block) == 36 && sizeof(ls_int8_block) == 68,
+#include "base/scales.h"
+
+_Static_assert(sizeof(ls_four_bit_block) == 36 && sizeof(ls_int8_block) == 68 &&
+                   sizeof(ls_double_block) == 33,
                "elements have no gaps");
 
 /* Of codes of 4 bits: the numbers they stand for; in rising order of these the numbers halfway
@@ -39,6 +43,10 @@ static const code_table of_fp4 = {
 
 static const code_table *table_of(ls_dtype dtype) {
   return dtype == LS_NF4 ? &of_nf4 : dtype == LS_FP4 ? &of_fp4 : NULL;
+}
+
+ls_dtype ls_blocks_single(ls_dtype dtype) {
+  return dtype == LS_NF4_DOUBLE ? LS_NF4 : dtype == LS_FP4_DOUBLE ? LS_FP4 : dtype;
 }
 
 const float *ls_blocks_values(ls_dtype dtype) {
@@ -104,4 +112,24 @@ void ls_blocks_restore(ls_dtype dtype, const void *elements, int64_t blocks, flo
       restore_four_bits(values, (const ls_four_bit_block *)elements + b, weights);
     else
       restore_int8((const ls_int8_block *)elements + b, weights);
+}
+
+void ls_blocks_scales(const float *weights, int64_t blocks, float *scales) {
+  for (int64_t b = 0; b < blocks; b++) scales[b] = largest(weights + b * LS_BLOCK_WEIGHTS);
+}
+
+void ls_blocks_nest(const ls_four_bit_block *blocks, const float *nested, int64_t first,
+                    int64_t count, ls_double_block *made) {
+  for (int64_t b = 0; b < count; b++) {
+    made[b].scale = ls_scale_code(blocks[b].scale, nested, first + b);
+    memcpy(made[b].codes, blocks[b].codes, sizeof made[b].codes);
+  }
+}
+
+void ls_blocks_unnest(const ls_double_block *blocks, const float *nested, int64_t first,
+                      int64_t count, ls_four_bit_block *made) {
+  for (int64_t b = 0; b < count; b++) {
+    made[b].scale = ls_scale_of(blocks[b].scale, nested, first + b);
+    memcpy(made[b].codes, blocks[b].codes, sizeof made[b].codes);
+  }
 }

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/random.h"
+#include "base/scales.h"
 
 enum { MANY = 500 };
 
@@ -120,6 +121,37 @@ static void quantising_again_changes_nothing(void **state) {
   }
 }
 
+/* Codes are the same; scales become ls_scale_code's and back, whichever block is the first. */
+static void scales_of_8_bits_are_between(void **state) {
+  (void)state;
+  static ls_four_bit_block single[MANY], made[MANY];
+  static ls_double_block twice[MANY];
+  static float scales[MANY], nested[3];
+  draw(64);
+  for (int k = 0; k < 2; k++) {
+    ls_blocks_quantise(four_bits[k], weights[0], MANY, single);
+    ls_blocks_scales(weights[0], MANY, scales);
+    for (int b = 0; b < MANY; b++) assert_true(scales[b] == single[b].scale);
+    assert_int_equal(ls_scales_nested(MANY), 3);
+    ls_scales_measure(scales, MANY, nested);
+    ls_blocks_nest(single, nested, 0, 250, twice);
+    ls_blocks_nest(single + 250, nested, 250, MANY - 250, twice + 250);
+    ls_blocks_unnest(twice, nested, 0, 300, made);
+    ls_blocks_unnest(twice + 300, nested, 300, MANY - 300, made + 300);
+    for (int b = 0; b < MANY; b++) {
+      assert_int_equal(twice[b].scale, ls_scale_code(scales[b], nested, b));
+      assert_true(made[b].scale == ls_scale_of(twice[b].scale, nested, b));
+      assert_memory_equal(twice[b].codes, single[b].codes, sizeof single[b].codes);
+      assert_memory_equal(made[b].codes, single[b].codes, sizeof single[b].codes);
+    }
+  }
+  assert_int_equal(ls_blocks_single(LS_NF4_DOUBLE), LS_NF4);
+  assert_int_equal(ls_blocks_single(LS_FP4_DOUBLE), LS_FP4);
+  assert_int_equal(ls_blocks_single(LS_INT8), LS_INT8);
+  assert_int_equal(ls_dtype_bytes(LS_NF4_DOUBLE), 33);
+  assert_int_equal(ls_dtype_numbers(LS_FP4_DOUBLE), LS_BLOCK_WEIGHTS);
+}
+
 static void zeros_stay_zeros(void **state) {
   (void)state;
   ls_four_bit_block four;
@@ -144,6 +176,7 @@ int main(void) {
       cmocka_unit_test(tiny_weights_keep_their_signs),
       cmocka_unit_test(int8_is_off_by_half_a_step),
       cmocka_unit_test(quantising_again_changes_nothing),
+      cmocka_unit_test(scales_of_8_bits_are_between),
       cmocka_unit_test(zeros_stay_zeros),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

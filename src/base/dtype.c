@@ -17,21 +17,39 @@ size_t ls_dtype_bytes(ls_dtype dtype) {
       [LS_NF4] = sizeof(float) + LS_BLOCK_WEIGHTS / 2,
       [LS_INT8] = sizeof(float) + LS_BLOCK_WEIGHTS,
       [LS_FP4] = sizeof(float) + LS_BLOCK_WEIGHTS / 2,
+      [LS_NF4_DOUBLE] = 1 + LS_BLOCK_WEIGHTS / 2,
+      [LS_FP4_DOUBLE] = 1 + LS_BLOCK_WEIGHTS / 2,
   };
   return bytes[dtype];
 }
 
 const char *ls_dtype_name(ls_dtype dtype) {
   static const char *const names[LS_DTYPE_COUNT] = {
-      [LS_F32] = "fp32",  [LS_BF16] = "bf16", [LS_F16] = "fp16", [LS_F64] = "fp64",
-      [LS_I32] = "int32", [LS_I64] = "int64", [LS_U8] = "uint8", [LS_NF4] = "nf4",
-      [LS_INT8] = "int8", [LS_FP4] = "fp4",
+      [LS_F32] = "fp32",
+      [LS_BF16] = "bf16",
+      [LS_F16] = "fp16",
+      [LS_F64] = "fp64",
+      [LS_I32] = "int32",
+      [LS_I64] = "int64",
+      [LS_U8] = "uint8",
+      [LS_NF4] = "nf4",
+      [LS_INT8] = "int8",
+      [LS_FP4] = "fp4",
+      [LS_NF4_DOUBLE] = "nf4-double",
+      [LS_FP4_DOUBLE] = "fp4-double",
   };
   return names[dtype];
 }
 
 int64_t ls_dtype_numbers(ls_dtype dtype) {
-  return dtype == LS_NF4 || dtype == LS_FP4 || dtype == LS_INT8 ? LS_BLOCK_WEIGHTS : 1;
+  switch (dtype) {
+    case LS_NF4:
+    case LS_INT8:
+    case LS_FP4:
+    case LS_NF4_DOUBLE:
+    case LS_FP4_DOUBLE: return LS_BLOCK_WEIGHTS;
+    default: return 1;
+  }
 }
 
 float ls_bf16_to_f32(uint16_t value) {

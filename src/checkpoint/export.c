@@ -8,6 +8,7 @@
 
 #include "base/blocks.h"
 #include "base/file.h"
+#include "base/scales.h"
 #include "base/stop.h"
 #include "checkpoint/adapter_merge.h"
 #include "checkpoint/sentence_folder.h"
@@ -301,21 +302,43 @@ static ls_status list_tensors(exporter *self, ls_error *error) {
   return self->adapters ? list_modules(self, error) : LS_OK;
 }
 
+/* What the run has the weights of a tensor as, where the file has them as numbers; LS_DTYPE_COUNT:
+ * likewise. */
+static ls_dtype blocks_beside(const exporter *self, const exported *tensor) {
+  if (!self->adapters || tensor->source->quantised) return LS_DTYPE_COUNT;
+  return blocks_in(self->graph, tensor->layout);
+}
+
+/* A block of weights number `b`, and back. */
+static void round_block(ls_dtype blocks, const float *nested, int64_t b, float *weights) {
+  ls_int8_block block; /* the larger one */
+  ls_four_bit_block single;
+  ls_double_block twice;
+  if (!nested) {
+    ls_blocks_quantise(blocks, weights, 1, &block);
+    ls_blocks_restore(blocks, &block, 1, weights);
+    return;
+  }
+  ls_blocks_quantise(ls_blocks_single(blocks), weights, 1, &single);
+  ls_blocks_nest(&single, nested, b, 1, &twice);
+  ls_blocks_unnest(&twice, nested, b, 1, &single);
+  ls_blocks_restore(ls_blocks_single(blocks), &single, 1, weights);
+}
+
 /* Adapters are merged into what they were trained beside: of weights that the run has quantised,
  * what their blocks stand for. */
-static ls_status read_base(const exporter *self, const exported *tensor, int64_t first,
-                           int64_t count, ls_dtype dtype, void *target, ls_error *error) {
+static ls_status read_base(const exporter *self, const exported *tensor, const float *nested,
+                           int64_t first, int64_t count, ls_dtype dtype, void *target,
+                           ls_error *error) {
   const ls_stored_tensor *source = tensor->source;
-  const ls_dtype blocks = self->adapters ? blocks_in(self->graph, tensor->layout) : LS_DTYPE_COUNT;
-  if (blocks == LS_DTYPE_COUNT || source->quantised)
+  const ls_dtype blocks = blocks_beside(self, tensor);
+  if (blocks == LS_DTYPE_COUNT)
     return ls_stored_tensor_read(source, first, count, dtype, target, error);
   char *to = target;
   for (int64_t done = 0; done < count; done += LS_BLOCK_WEIGHTS) {
     float weights[LS_BLOCK_WEIGHTS];
-    ls_int8_block block; /* the larger one */
     LS_TRY(ls_stored_tensor_read(source, first + done, LS_BLOCK_WEIGHTS, LS_F32, weights, error));
-    ls_blocks_quantise(blocks, weights, 1, &block);
-    ls_blocks_restore(blocks, &block, 1, weights);
+    round_block(blocks, nested, (first + done) / LS_BLOCK_WEIGHTS, weights);
     ls_convert(to, dtype, weights, LS_F32, LS_BLOCK_WEIGHTS);
     to += LS_BLOCK_WEIGHTS * ls_dtype_bytes(dtype);
   }
@@ -328,6 +351,7 @@ typedef struct passing {
   ls_adapter_product product;
   ls_quantised_saving saving;
   ls_arena *scratch;
+  float *nested; /* what the run's scales of 8 bits stand for; NULL: it has none */
   double *sums;  /* NULL: nothing is added */
   float *blocks; /* NULL: none are made */
   void *piece;
@@ -336,8 +360,9 @@ typedef struct passing {
 /* With adapters summed in fp64 and rounded once. */
 static ls_status read_piece(const exporter *self, const passing *of, int64_t first, int64_t count,
                             ls_dtype dtype, ls_error *error) {
-  if (!of->sums) return read_base(self, of->tensor, first, count, dtype, of->piece, error);
-  LS_TRY(read_base(self, of->tensor, first, count, LS_F64, of->sums, error));
+  if (!of->sums)
+    return read_base(self, of->tensor, of->nested, first, count, dtype, of->piece, error);
+  LS_TRY(read_base(self, of->tensor, of->nested, first, count, LS_F64, of->sums, error));
   ls_adapter_product_add(&of->product, first, count, of->sums);
   ls_convert(of->piece, dtype, of->sums, LS_F64, count);
   return LS_OK;
@@ -363,11 +388,30 @@ static ls_status write_blocks(exporter *self, passing *of, int64_t first, int64_
                              count / LS_BLOCK_WEIGHTS, error);
 }
 
+/* The run's scales of 8 bits, of the whole weight. */
+static ls_status measure_scales(const exporter *self, passing *of, ls_error *error) {
+  const ls_dtype blocks = blocks_beside(self, of->tensor);
+  if (blocks == ls_blocks_single(blocks)) return LS_OK;
+  const ls_stored_tensor *source = of->tensor->source;
+  const int64_t all = source->count / LS_BLOCK_WEIGHTS, some = PIECE_ELEMENTS / LS_BLOCK_WEIGHTS;
+  float *scales = LS_NEW_ARRAY(of->scratch, float, all), *piece = of->piece;
+  of->nested = LS_NEW_ARRAY(of->scratch, float, ls_scales_nested(all));
+  for (int64_t b = 0; b < all; b += some) {
+    const int64_t count = all - b < some ? all - b : some;
+    LS_TRY(ls_stored_tensor_read(source, b * LS_BLOCK_WEIGHTS, count * LS_BLOCK_WEIGHTS, LS_F32,
+                                 piece, error));
+    ls_blocks_scales(piece, count, scales + b);
+  }
+  ls_scales_measure(scales, all, of->nested);
+  return LS_OK;
+}
+
 static ls_status begin_tensor(const exporter *self, passing *of, ls_error *error) {
   const exported *tensor = of->tensor;
   if (self->adapters && tensor->layout)
     LS_TRY(ls_adapter_product_read(of->scratch, &self->config, self->adapters, tensor->layout,
                                    &of->product, error));
+  LS_TRY(measure_scales(self, of, error));
   if (of->product.rank) of->sums = LS_NEW_ARRAY(of->scratch, double, PIECE_ELEMENTS);
   if (tensor->blocks == LS_DTYPE_COUNT) return LS_OK;
   of->saving =

@@ -55,6 +55,11 @@ typedef struct ls_kernel_args {
   size_t workspace_bytes;
 } ls_kernel_args;
 
+/* Of RESTORE_SCALES: which of the whole weight's scales a row's first one is; and LS_INTERNAL where
+ * operands are none of it. */
+int64_t ls_kernel_first_scale(const ls_kernel_args *args, int64_t row);
+LS_CHECKED ls_status ls_kernel_check_scales(const ls_kernel_args *args, ls_error *error);
+
 typedef ls_status (*ls_kernel)(const ls_kernel_args *args, ls_error *error);
 
 /* Kernels of one device, by op; starts as the reference set, so no entry is ever NULL. */

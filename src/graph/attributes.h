@@ -36,7 +36,8 @@ enum { LS_ACTIVATION_COUNT = LS_RELU + 1 };
   X(int64_t, groups)           /* route: experts are in so many groups; 0: in one */              \
   X(int64_t, top_groups)       /* route: of these a token's experts come */                       \
   X(int64_t, chosen)           /* router_loads: experts of a token */                             \
-  X(int64_t, columns)          /* row_scale: global count of those summed; heads: of one made */  \
+  X(int64_t, columns)          /* row_scale: global count of those summed; heads: of one made;    \
+                                * restore_scales: of a row's blocks */                            \
   X(double, epsilon)           /* norms, adamw */                                                 \
   X(double, weight_offset)     /* rmsnorm, headnorm: added to the weights, 1 in Gemma */          \
   X(double, softmax_scale)     /* attention: usually 1/sqrt(head_dim). distillation: 1 / T */     \

@@ -74,7 +74,10 @@ static ls_tensor_id kept(ls_graph *graph, ls_tensor_id id) {
   if (producer < 0) return id;
   const ls_node by = graph->nodes.items[producer];
   if (ls_op_row(by.kind)->again != LS_AGAIN_ALWAYS) return id;
-  const int made = ls_graph_node(graph, by.kind, &by.attributes, by.in, by.outputs, NULL);
+  ls_tensor_id of[LS_MAX_INPUTS];
+  for (int i = 0; i < LS_MAX_INPUTS; i++)
+    of[i] = i < by.inputs ? kept(graph, by.in[i]) : (ls_tensor_id){-1};
+  const int made = ls_graph_node(graph, by.kind, &by.attributes, of, by.outputs, NULL);
   for (int o = 0; o < by.outputs; o++)
     if (by.out[o].index == id.index) return graph->nodes.items[made].out[o];
   return id;

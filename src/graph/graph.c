@@ -50,12 +50,26 @@ ls_dtype ls_precision_blocks(ls_precision precision) {
     case LS_BLOCKS_NF4: return LS_NF4;
     case LS_BLOCKS_INT8: return LS_INT8;
     case LS_BLOCKS_FP4: return LS_FP4;
+    case LS_BLOCKS_NF4_DOUBLE: return LS_NF4_DOUBLE;
+    case LS_BLOCKS_FP4_DOUBLE: return LS_FP4_DOUBLE;
     default: return LS_DTYPE_COUNT;
   }
 }
 
 bool ls_precision_is_blocks(ls_precision precision) {
   return ls_precision_blocks(precision) != LS_DTYPE_COUNT;
+}
+
+ls_precision ls_precision_single(ls_precision precision) {
+  switch (precision) {
+    case LS_BLOCKS_NF4_DOUBLE: return LS_BLOCKS_NF4;
+    case LS_BLOCKS_FP4_DOUBLE: return LS_BLOCKS_FP4;
+    default: return precision;
+  }
+}
+
+bool ls_precision_is_double(ls_precision precision) {
+  return ls_precision_single(precision) != precision;
 }
 
 int64_t ls_precision_numbers(ls_precision precision) {
@@ -136,10 +150,14 @@ static int64_t dim_size(const ls_graph *graph, const ls_node *node, const ls_op_
 
 static ls_tensor output_tensor(const ls_graph *graph, const ls_node *node,
                                const ls_op_labels *labels, int output, const int64_t *extra) {
-  ls_tensor tensor = {.precision = ls_op_row(node->kind)->precision[output],
-                      .ndim = labels->out[output].ndim,
-                      .producer = graph->nodes.count,
-                      .parameter = -1};
+  const ls_op *row = ls_op_row(node->kind);
+  const bool unnested = row->unnests && output == 0;
+  ls_tensor tensor = {
+      .precision = unnested ? ls_precision_single(ls_graph_tensor(graph, node->in[0])->precision)
+                            : row->precision[output],
+      .ndim = labels->out[output].ndim,
+      .producer = graph->nodes.count,
+      .parameter = -1};
   for (int d = 0; d < tensor.ndim; d++) {
     int64_t size = dim_size(graph, node, labels, &labels->out[output], d);
     if (size < 0) {
@@ -238,6 +256,14 @@ ls_tensor_id ls_graph_skipped_embedding(ls_graph *graph, ls_tensor_id table, ls_
                                         int64_t skipped) {
   return first_output(graph, LS_OP_EMBEDDING, &(ls_attributes){.scale = 1, .skipped = skipped},
                       (ls_tensor_id[]){table, ids}, NULL);
+}
+
+ls_tensor_id ls_graph_restore_scales(ls_graph *graph, ls_tensor_id blocks, ls_tensor_id scales) {
+  const ls_tensor *stored = ls_graph_tensor(graph, blocks);
+  LS_ASSERT(ls_precision_is_double(stored->precision) &&
+            ls_graph_tensor(graph, scales)->precision == LS_SCALES);
+  return first_output(graph, LS_OP_RESTORE_SCALES, &(ls_attributes){.columns = stored->dims[1]},
+                      (ls_tensor_id[]){blocks, scales}, NULL);
 }
 
 ls_tensor_id ls_graph_dequantize(ls_graph *graph, ls_tensor_id blocks) {

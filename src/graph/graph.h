@@ -65,9 +65,10 @@ typedef struct ls_parameter {
   ls_precision precision;
 } ls_parameter;
 
-/* Whether no gradient reaches it, as a router's correction: LS_ACCUMULATE, and never trainable. */
+/* Whether no gradient reaches it, as a router's correction or what scales of blocks are made of:
+ * LS_ACCUMULATE or LS_SCALES, and never trainable. */
 static inline bool ls_parameter_is_constant(const ls_parameter *about) {
-  return about->precision == LS_ACCUMULATE;
+  return about->precision == LS_ACCUMULATE || about->precision == LS_SCALES;
 }
 
 typedef struct ls_tensor {
@@ -186,6 +187,9 @@ ls_tensor_id ls_graph_embedding(ls_graph *graph, ls_tensor_id table, ls_tensor_i
 /* The same of a table whose first `skipped` rows no id names. */
 ls_tensor_id ls_graph_skipped_embedding(ls_graph *graph, ls_tensor_id table, ls_tensor_id ids,
                                         int64_t skipped);
+/* A parameter of blocks with scales of 8 bits, and the one behind it, as blocks with scales in
+ * fp32. Backward makes them again before each use. */
+ls_tensor_id ls_graph_restore_scales(ls_graph *graph, ls_tensor_id blocks, ls_tensor_id scales);
 /* A parameter of blocks as a matrix. Backward makes it again before each use. */
 ls_tensor_id ls_graph_dequantize(ls_graph *graph, ls_tensor_id blocks);
 /* x times a matrix or a parameter of blocks, turned. */
@@ -411,6 +415,11 @@ void ls_graph_distillation_of_top(ls_graph *graph, ls_tensor_id logits, int64_t 
 /* The type of elements that are blocks of weights; LS_DTYPE_COUNT: of this precision they are none.
  */
 ls_dtype ls_precision_blocks(ls_precision precision);
+
+/* The same blocks with scales in fp32: of LS_BLOCKS_NF4_DOUBLE LS_BLOCKS_NF4, and so on; of any
+ * other precision itself. */
+ls_precision ls_precision_single(ls_precision precision);
+bool ls_precision_is_double(ls_precision precision);
 
 /* Whether elements of this precision are blocks of weights; and how many numbers each is. */
 bool ls_precision_is_blocks(ls_precision precision);

@@ -45,6 +45,7 @@ enum {
 #define LS_OPS(X)                                 \
   /* forward */                                   \
   X(EMBEDDING, "embedding")                       \
+  X(RESTORE_SCALES, "restore_scales")             \
   X(DEQUANTIZE, "dequantize")                     \
   X(AMAX, "amax")                                 \
   X(FP8, "fp8")                                   \
@@ -238,13 +239,17 @@ typedef enum ls_reduce {
 
 /* Which type a tensor is stored in: the layout decides what COMPUTE and ACCUMULATE are. */
 typedef enum ls_precision {
-  LS_COMPUTE = 0, /* bf16, fp16, fp32 or fp64 */
-  LS_ACCUMULATE,  /* fp32; fp64 where compute is fp64; gradients of parameters may be bf16 */
-  LS_INDEX,       /* int32 */
-  LS_DOUBLE,      /* fp64: cells */
-  LS_BLOCKS_NF4,  /* weights of a frozen parameter, LS_BLOCK_WEIGHTS to an element */
-  LS_BLOCKS_INT8, /* likewise */
-  LS_BLOCKS_FP4,  /* likewise */
+  LS_COMPUTE = 0,       /* bf16, fp16, fp32 or fp64 */
+  LS_ACCUMULATE,        /* fp32; fp64 where compute is fp64; gradients of parameters may be bf16 */
+  LS_INDEX,             /* int32 */
+  LS_DOUBLE,            /* fp64: cells */
+  LS_BLOCKS_NF4,        /* weights of a frozen parameter, LS_BLOCK_WEIGHTS to an element */
+  LS_BLOCKS_INT8,       /* likewise */
+  LS_BLOCKS_FP4,        /* likewise */
+  LS_BLOCKS_NF4_DOUBLE, /* likewise, whose scales the next parameter, of LS_SCALES, is of */
+  LS_BLOCKS_FP4_DOUBLE, /* likewise */
+  LS_SCALES,            /* fp32: what the 8 bits of scales of the parameter before stand for */
+  LS_PRECISION_COUNT
 } ls_precision;
 
 /* An op that makes gradients of a node's inputs. `in` says what it reads: a, b, c are the gradients
@@ -345,6 +350,7 @@ typedef struct ls_op {
   ls_precision precision[LS_MAX_OUTPUTS];
   const char *indices; /* inputs, as digits, of whole numbers: ids, labels, positions, counts */
   const char *blocks;  /* inputs, as digits, whose elements are blocks of weights */
+  bool unnests;        /* output 0 is input 0's blocks with scales in fp32 */
   ls_again again;
   ls_duty duty;
   /* Inputs, as digits, whose gradient is that of output 0; behind a comma of output 1, and so on.

@@ -51,6 +51,12 @@ static const ls_op rows[LS_OP_COUNT] = {
                          .again = LS_AGAIN_MAY,
                          .picked = 'v',
                          .indices = "1"},
+    /* blocks with scales of 8 bits, what these stand for */
+    [LS_OP_RESTORE_SCALES] = {.labels = "m c, k -> m c",
+                              .shardable = "mc",
+                              .again = LS_AGAIN_ALWAYS,
+                              .blocks = "0",
+                              .unnests = true},
     /* blocks of LS_BLOCK_WEIGHTS weights, each of one row */
     [LS_OP_DEQUANTIZE] = {.labels = "m q/64 -> m q",
                           .shardable = "mq",

@@ -104,8 +104,12 @@ ls_dtype ls_layout_dtype(const ls_layout *layout, ls_precision precision) {
     case LS_INDEX: return LS_I32;
     case LS_BLOCKS_NF4:
     case LS_BLOCKS_INT8:
-    case LS_BLOCKS_FP4: return ls_precision_blocks(precision);
-    case LS_DOUBLE: break;
+    case LS_BLOCKS_FP4:
+    case LS_BLOCKS_NF4_DOUBLE:
+    case LS_BLOCKS_FP4_DOUBLE: return ls_precision_blocks(precision);
+    case LS_SCALES: return LS_F32;
+    case LS_DOUBLE:
+    case LS_PRECISION_COUNT: break;
   }
   return LS_F64;
 }

@@ -483,7 +483,7 @@ static ls_status load_parameter(loader *l, json_t *item, size_t index) {
   if (json_unpack(item, "[sbbbiioiiIo]", &name, &present, &owner, &trainable, &sharding, &precision,
                   &dims, &made->unit, &made->update, &owned, &values) != 0 ||
       !in_range(owned + 1, (INT64_C(1) << 52) + 1) || !in_range(sharding, LS_TP_COUNT) ||
-      !in_range(precision, LS_BLOCKS_FP4 + 1) || !in_range(made->unit, l->program->units.count) ||
+      !in_range(precision, LS_PRECISION_COUNT) || !in_range(made->unit, l->program->units.count) ||
       !in_range(made->update, LS_UPDATE_COUNT) || !read_ints(values, made->part, LS_PART_COUNT))
     return damaged(l, "parameter", index);
   made->name = ls_arena_strdup(l->arena, name);

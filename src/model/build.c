@@ -1,6 +1,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/scales.h"
 #include "model/family.h"
 
 const char *const ls_model_linears[LS_MODEL_LINEARS] = {
@@ -65,19 +66,36 @@ ls_tensor_id ls_builder_expert_rows(ls_builder *builder, const char *name, int64
                                        .init = LS_INIT_ZEROS});
 }
 
+/* What scales of 8 bits of the weight stand for, and the weight with scales in fp32. */
+static ls_tensor_id restore_scales(ls_builder *builder, const char *name, ls_tensor_id blocks) {
+  ls_graph *graph = builder->graph;
+  const int64_t count = ls_tensor_elements(ls_graph_tensor(graph, blocks));
+  const ls_tensor_id scales =
+      add_parameter(builder, ls_arena_printf(graph->arena, "%s.scales", name),
+                    &(ls_parameter){.ndim = 1,
+                                    .dims = {ls_scales_nested(count)},
+                                    .sharding = LS_TP_REPLICATED,
+                                    .init = LS_INIT_ZEROS,
+                                    .precision = LS_SCALES});
+  graph->parameters.items[graph->parameters.count - 1].trainable = false;
+  return ls_graph_restore_scales(graph, blocks, scales);
+}
+
 ls_tensor_id ls_builder_product_weight(ls_builder *builder, const char *name, int64_t out,
                                        int64_t in, ls_tp_sharding sharding, double deviation) {
   const ls_precision precision = builder->config->blocks;
   if (!ls_precision_is_blocks(precision))
     return ls_builder_weight(builder, name, out, in, sharding, deviation);
   LS_ASSERT(in % ls_precision_numbers(precision) == 0);
-  return add_parameter(builder, name,
-                       &(ls_parameter){.ndim = 2,
-                                       .dims = {out, in / ls_precision_numbers(precision)},
-                                       .sharding = sharding,
-                                       .init = LS_INIT_NORMAL,
-                                       .deviation = deviation,
-                                       .precision = precision});
+  const ls_tensor_id blocks =
+      add_parameter(builder, name,
+                    &(ls_parameter){.ndim = 2,
+                                    .dims = {out, in / ls_precision_numbers(precision)},
+                                    .sharding = sharding,
+                                    .init = LS_INIT_NORMAL,
+                                    .deviation = deviation,
+                                    .precision = precision});
+  return ls_precision_is_double(precision) ? restore_scales(builder, name, blocks) : blocks;
 }
 
 double ls_model_lora_scale(const ls_model_config *config) {
@@ -468,9 +486,12 @@ int64_t ls_model_parameters(const ls_model_config *config) {
   const ls_build_options one = {.tokens = 1, .sequence = 1};
   const ls_graph *graph = build(arena, config, NULL, &one);
   int64_t total = 0;
-  for (int i = 0; i < graph->parameters.count; i++)
-    total += ls_tensor_elements(ls_graph_tensor(graph, graph->parameters.items[i].tensor)) *
-             ls_precision_numbers(graph->parameters.items[i].about.precision);
+  for (int i = 0; i < graph->parameters.count; i++) {
+    const ls_parameter_record *record = &graph->parameters.items[i];
+    if (record->about.precision == LS_SCALES) continue; /* of what is counted */
+    total += ls_tensor_elements(ls_graph_tensor(graph, record->tensor)) *
+             ls_precision_numbers(record->about.precision);
+  }
   ls_arena_destroy(&arena);
   return total;
 }

@@ -64,7 +64,7 @@ static ls_status expect_word(const ls_json_object *json, const char *name, const
 
 static ls_status read_four_bits(const ls_json_object *json, ls_precision *precision,
                                 ls_error *error) {
-  bool four;
+  bool four, again;
   const char *type;
   LS_TRY(ls_json_bool_or(json, "load_in_4bit", false, &four, error));
   if (!four)
@@ -73,8 +73,11 @@ static ls_status read_four_bits(const ls_json_object *json, ls_precision *precis
                    "formats NF4 and FP4 are built",
                    json->where);
   LS_TRY(ls_json_string_or(json, "bnb_4bit_quant_type", "fp4", &type, error)); /* as there */
-  *precision = strcmp(type, "fp4") == 0 ? LS_BLOCKS_FP4 : LS_BLOCKS_NF4;
-  if (*precision == LS_BLOCKS_NF4) LS_TRY(expect_word(json, "bnb_4bit_quant_type", "nf4", error));
+  const bool fp4 = strcmp(type, "fp4") == 0;
+  if (!fp4) LS_TRY(expect_word(json, "bnb_4bit_quant_type", "nf4", error));
+  LS_TRY(ls_json_bool_or(json, again_key, false, &again, error));
+  *precision = again ? (fp4 ? LS_BLOCKS_FP4_DOUBLE : LS_BLOCKS_NF4_DOUBLE)
+                     : (fp4 ? LS_BLOCKS_FP4 : LS_BLOCKS_NF4);
   if (!ls_json_has(json, "bnb_4bit_quant_storage")) return LS_OK;
   return expect_word(json, "bnb_4bit_quant_storage", "uint8", error);
 }
@@ -141,8 +144,9 @@ static json_t *describe(ls_precision precision, json_t *others) {
   if (precision != LS_BLOCKS_INT8)
     return json_pack("{s:s, s:b, s:s, s:b, s:s, s:o*}", "quant_method", of_four_bits,
                      "load_in_4bit", 1, "bnb_4bit_quant_type",
-                     ls_dtype_name(ls_precision_blocks(precision)), again_key, 0,
-                     "bnb_4bit_quant_storage", "uint8", "llm_int8_skip_modules", others);
+                     ls_dtype_name(ls_precision_blocks(ls_precision_single(precision))), again_key,
+                     (int)ls_precision_is_double(precision), "bnb_4bit_quant_storage", "uint8",
+                     "llm_int8_skip_modules", others);
   return json_pack(
       "{s:s, s:s, s:s, s:{s:{s:[s], s:n, s:n, s:{s:i, s:s, s:s, s:i, s:b, s:b}}}, s:o*}",
       "quant_method", of_int8, "format", "int-quantized", "quantization_status", "compressed",
@@ -179,6 +183,14 @@ const char *ls_config_with_blocks(ls_arena *arena, const char *text, ls_precisio
     const int failed = wants ? json_object_set_new(json, key, describe(precision, names))
                              : json_object_del(json, key);
     if (failed) ls_panic("no memory for a config.json");
+    return text_of(arena, json);
+  }
+  const bool four_bits = wants && precision != LS_BLOCKS_INT8;
+  if (four_bits &&
+      json_is_true(json_object_get(said, again_key)) != ls_precision_is_double(precision)) {
+    if (json_object_set_new((json_t *)said, again_key,
+                            json_boolean(ls_precision_is_double(precision))))
+      ls_panic("no memory for a config.json");
     return text_of(arena, json);
   }
   json_decref(json);

@@ -10,7 +10,8 @@
  * ls_rank_run_gradients: it is multiplied by LS_CELL_SCALE. LS_PART_MASTER of what is frozen is its
  * weights as they are stored. An element of a parameter that is stored as blocks is a block: `data`
  * has LS_BLOCK_WEIGHTS numbers of a floating type for each; what is written may also be blocks of
- * the same type. */
+ * the same type. Where scales of blocks have 8 bits, numbers are written and read by what the next
+ * parameter, of LS_SCALES, has then. */
 
 /* Puts elements [first, first + count) of the whole, row-major parameter (of `dtype`: any floating
  * type) to where this rank keeps its share of them; the compute copy is written along with
@@ -35,8 +36,8 @@ int ls_rank_kept_boxes(const ls_rank *rank, const ls_program *program, int param
 bool ls_rank_keeps_parameter(const ls_rank *rank, const ls_program *program, int parameter,
                              int64_t first, int64_t count);
 
-/* Gets a box that lies in the range, row-major. Not collective. */
-LS_CHECKED ls_status ls_rank_read_range(ls_rank *rank, const ls_program *program,
+/* Gets a box of a parameter that lies in the range, row-major. Not collective. */
+LS_CHECKED ls_status ls_rank_read_range(ls_rank *rank, const ls_program *program, int parameter,
                                         const ls_state_range *range, const ls_box *box, void *data,
                                         ls_dtype dtype, ls_error *error);
 

@@ -112,7 +112,8 @@ static void place_unit(const ls_sharded *sharded, ls_unit *unit) {
   const ls_mesh *mesh = &sharded->mesh;
   ls_axes partial = ls_mesh_data(mesh) & ~unit->held;
   if (unit->stages[0] >= 0) partial |= ls_mesh_axes(mesh, LS_MESH_STAGE);
-  unit->flat = ls_mesh_axes(mesh, LS_MESH_SHARD) & ~unit->held;
+  /* Of a weight's blocks the scales are few numbers, which every rank has. */
+  unit->flat = unit->precision == LS_SCALES ? 0 : ls_mesh_axes(mesh, LS_MESH_SHARD) & ~unit->held;
   for (int a = 0; a < mesh->count; a++) {
     if (partial >> a & 1) unit->raw.on[a] = unit->gradient.on[a] = sum;
     if (!(unit->flat >> a & 1)) continue;
@@ -170,6 +171,7 @@ typedef enum unit_kind {
   BLOCKS,
   PRECISE,
   FROZEN_CODES,
+  SCALES,
   HELD,
   UNIT_KINDS = 2 * HELD
 } unit_kind;
@@ -181,6 +183,7 @@ static int kind_of(const ls_sharded *sharded, const bool *codes, int parameter) 
   const int held = held_axes(sharded, parameter) ? HELD : 0;
   if (ls_precision_is_blocks(record->about.precision)) return held + BLOCKS;
   if (record->about.precision == LS_ACCUMULATE) return held + PRECISE;
+  if (record->about.precision == LS_SCALES) return held + SCALES;
   if (!record->trainable) return held + (int)(codes[parameter] ? FROZEN_CODES : FROZEN);
   return held + ls_optimizer_update_of(&sharded->layout.optimizer, sharded->graph, parameter) +
          (codes[parameter] ? (int)CODES : 0);
@@ -196,6 +199,7 @@ static void part_kinds(const ls_sharded *sharded, ls_units *units) {
                                                 "quantised",
                                                 "precise",
                                                 "frozen fp8",
+                                                "scales",
                                                 "experts",
                                                 "others' experts",
                                                 "fp8 experts",
@@ -203,7 +207,8 @@ static void part_kinds(const ls_sharded *sharded, ls_units *units) {
                                                 "frozen experts",
                                                 "quantised experts",
                                                 "precise experts",
-                                                "frozen fp8 experts"};
+                                                "frozen fp8 experts",
+                                                "experts' scales"};
   typedef int by_kind[UNIT_KINDS];
   const ls_graph *graph = sharded->graph;
   const bool *codes = find_codes(sharded);

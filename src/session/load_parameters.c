@@ -1,5 +1,7 @@
 #include "session/load_parameters.h"
 
+#include "base/blocks.h"
+#include "base/scales.h"
 #include "base/stop.h"
 #include "store/quantised.h"
 
@@ -50,9 +52,59 @@ static bool next(const filler *self, cursor *at) {
 static ls_dtype way(const filler *self, const ls_load_item *item) {
   const ls_stored_tensor *tensor = item->from.tensor;
   if (ls_state_row_of(item->part)->type == LS_TYPE_CODE) return LS_U8;
-  if (numbers_of(self, item) > 1) return tensor->quantised ? tensor->quantised->blocks : LS_F32;
+  if (numbers_of(self, item) > 1)
+    return tensor->quantised
+               ? ls_precision_blocks(self->program->parameters[item->parameter].precision)
+               : LS_F32;
   const bool wide = tensor->dtype == LS_F64 || self->program->layout.compute == LS_F64;
   return wide ? LS_F64 : LS_F32;
+}
+
+/* The scales of a weight that is stored as numbers. */
+static ls_status read_scales(const ls_load_item *item, const ls_program_parameter *about,
+                             float *tile_data, float *scales, ls_error *error) {
+  const ls_box whole = {0, about->dims[0], 0, about->dims[1] * LS_BLOCK_WEIGHTS};
+  LS_ASSERT(!item->from.layout->transposed);
+  for (ls_box tile = {0}; ls_stored_tile(item->from.layout, &whole, LS_TILE_ELEMENTS, &tile);) {
+    LS_TRY(ls_stop_check("loading weights", error));
+    LS_TRY(ls_stored_read(&item->from, &tile, LS_F32, tile_data, NULL, error));
+    ls_blocks_scales(tile_data, ls_box_elements(&tile) / LS_BLOCK_WEIGHTS,
+                     scales + tile.row * about->dims[1] + tile.column / LS_BLOCK_WEIGHTS);
+  }
+  return LS_OK;
+}
+
+/* What the scales of a weight's blocks stand for, before these. */
+static ls_status load_nested(const filler *self, const ls_load_item *item, void *tile,
+                             ls_error *error) {
+  const ls_program_parameter *about = &self->program->parameters[item->parameter];
+  const int64_t blocks = ls_program_parameter_elements(about);
+  const ls_stored_tensor *tensor = item->from.tensor;
+  ls_arena *scratch = ls_arena_create();
+  float *nested = LS_NEW_ARRAY(scratch, float, ls_scales_nested(blocks));
+  ls_status status = LS_OK;
+  if (tensor->quantised) {
+    ls_quantised_nested(tensor->quantised, blocks, nested);
+  } else {
+    float *scales = LS_NEW_ARRAY(scratch, float, blocks);
+    status = read_scales(item, about, tile, scales, error);
+    if (status == LS_OK) ls_scales_measure(scales, blocks, nested);
+  }
+  if (status == LS_OK)
+    status = ls_rank_write_parameter(self->rank, self->program, item->parameter + 1, LS_PART_MASTER,
+                                     0, ls_scales_nested(blocks), nested, LS_F32, error);
+  ls_arena_destroy(&scratch);
+  return status;
+}
+
+static ls_status fill_nested(const filler *self, void *tile, ls_error *error) {
+  for (int i = 0; i < self->count; i++) {
+    const ls_load_item *item = &self->items[i];
+    const ls_program_parameter *about = &self->program->parameters[item->parameter];
+    if (item->part == LS_PART_MASTER && about->present && ls_precision_is_double(about->precision))
+      LS_TRY(load_nested(self, item, tile, error));
+  }
+  return LS_OK;
 }
 
 static ls_status fill(const filler *self, void *tile, void *scratch, ls_error *error) {
@@ -82,7 +134,8 @@ ls_status ls_load_parameters(ls_rank *rank, const ls_program *program, const ls_
   ls_arena *arena = ls_arena_create();
   double *tile = LS_NEW_ARRAY(arena, double, LS_TILE_ELEMENTS);
   double *scratch = LS_NEW_ARRAY(arena, double, LS_TILE_ELEMENTS);
-  const ls_status status = fill(&self, tile, scratch, error);
+  ls_status status = fill_nested(&self, tile, error);
+  if (status == LS_OK) status = fill(&self, tile, scratch, error);
   ls_arena_destroy(&arena);
   return status;
 }

@@ -43,8 +43,9 @@ ls_saved_tensors ls_saved_moments(ls_arena *arena, const ls_program *program) {
   return all;
 }
 
-/* What a rank fills of a teacher, under our names: which files have it is the teacher's. */
-static ls_stored_layout teacher_tensor(ls_arena *arena, const ls_graph *graph, int parameter) {
+/* What a rank fills of a teacher, under our names: which files have it is the teacher's; and what
+ * scales stand for, which no file has by itself. */
+static ls_stored_layout own_tensor(ls_arena *arena, const ls_graph *graph, int parameter) {
   const ls_parameter *about = &graph->parameters.items[parameter].about;
   const int64_t rows = about->dims[0];
   ls_stored_layout made = {
@@ -76,7 +77,8 @@ ls_status ls_saved_tensors_list(ls_arena *arena, const ls_model_config *config,
   for (int t = 0; t < plan.count; t++)
     if (!is_written(config, &plan.tensors[t])) all->items[all->all++] = plan.tensors[t];
   for (int p = 0; p < graph->parameters.count; p++)
-    if (graph->parameters.items[p].about.teacher)
-      all->items[all->all++] = teacher_tensor(arena, graph, p);
+    if (graph->parameters.items[p].about.teacher ||
+        graph->parameters.items[p].about.precision == LS_SCALES)
+      all->items[all->all++] = own_tensor(arena, graph, p);
   return LS_OK;
 }

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "model/hub.h"
 #include "store/adapters.h"
+#include "store/names.h"
 #include "store/weights_folder.h"
 
 static ls_status refuse(const ls_session *session, const char *what, ls_error *error) {
@@ -122,6 +123,7 @@ ls_status ls_teacher_find(ls_session *session, ls_error *error) {
   LS_TRY(find_folder(session, error));
   ls_model_config *found = LS_NEW(session->arena, ls_model_config);
   LS_TRY(ls_model_find(session->arena, session->run->teacher, found, error));
+  LS_TRY(ls_weights_settle_scales(found, error));
   if (found->classes || found->vectors || ls_model_is_encoder(found))
     return refuse(session,
                   ls_arena_printf(session->arena, "%s %s; expected a model that continues a text",

@@ -280,6 +280,7 @@ static ls_status read_object(ls_arena *arena, const char *folder, const ls_json_
   const ls_status found = find_base(arena, folder, json, &base, &missing);
   if (found != LS_OK && !own) return ls_fail(error, found, "%s", missing.text);
   LS_TRY(ls_model_config_read(arena, own ? folder : base, config, error));
+  LS_TRY(ls_weights_settle_scales(config, error));
   LS_TRY(ls_json_count(json, "r", &made.rank, error));
   LS_TRY(ls_json_number(json, "lora_alpha", &made.alpha, error));
   LS_TRY(ls_json_bool_or(json, "use_rslora", false, &made.rslora, error));
@@ -300,7 +301,10 @@ static ls_status read_object(ls_arena *arena, const char *folder, const ls_json_
 
 ls_status ls_adapters_read(ls_arena *arena, const char *folder, ls_model_config *config,
                            ls_error *error) {
-  if (!ls_adapters_has(folder)) return ls_model_config_read(arena, folder, config, error);
+  if (!ls_adapters_has(folder)) {
+    LS_TRY(ls_model_config_read(arena, folder, config, error));
+    return ls_weights_settle_scales(config, error);
+  }
   const char *path = config_path(arena, folder);
   json_t *root;
   ls_json_object json;

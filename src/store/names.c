@@ -240,7 +240,7 @@ ls_status ls_weights_plan_form(ls_arena *arena, const ls_model_config *config,
   if (config->classes) rules = replace_rules(arena, rules, head.rules);
   for (int i = 0; i < graph->parameters.count; i++) {
     const ls_parameter *about = &graph->parameters.items[i].about;
-    if (about->teacher != config->teacher) continue;
+    if (about->teacher != config->teacher || about->precision == LS_SCALES) continue;
     if (!add_parameter(arena, family, rules, config, graph, i, plan))
       return ls_fail(error, LS_INTERNAL, "%s: no name for the parameter %s", family->family,
                      about->name);
@@ -250,6 +250,25 @@ ls_status ls_weights_plan_form(ls_arena *arena, const ls_model_config *config,
   LS_ASSERT(strcmp(graph->parameters.items[plan->tensors[0].pieces.items[0].parameter].about.name,
                    config->teacher ? "teacher.embedding.token" : "embedding.token") == 0);
   return LS_OK;
+}
+
+ls_status ls_weights_settle_scales(ls_model_config *config, ls_error *error) {
+  const ls_build_options one = {.mode = LS_MODEL_FORWARD, .tokens = 1, .sequence = 1};
+  if (!ls_precision_is_double(config->blocks)) return LS_OK;
+  ls_arena *scratch = ls_arena_create();
+  ls_graph *graph;
+  ls_weight_plan plan;
+  ls_status status = ls_model_build(scratch, config, &one, &graph, error);
+  if (status == LS_OK) status = ls_weights_plan(scratch, config, graph, &plan, error);
+  bool together = false;
+  for (int t = 0; status == LS_OK && t < plan.count && !together; t++) {
+    const int first = plan.tensors[t].pieces.items[0].parameter;
+    together = plan.tensors[t].pieces.count > 1 &&
+               ls_precision_is_double(graph->parameters.items[first].about.precision);
+  }
+  if (together) config->blocks = ls_precision_single(config->blocks);
+  ls_arena_destroy(&scratch);
+  return status;
 }
 
 bool ls_weight_ignored(const ls_weight_plan *plan, const char *name) {

@@ -42,6 +42,11 @@ LS_CHECKED ls_status ls_weights_plan_form(ls_arena *arena, const ls_model_config
                                           const ls_graph *graph, bool other, ls_weight_plan *plan,
                                           ls_error *error);
 
+/* Of a config that says that scales are of 8 bits: they stay so, unless files of its family have
+ * several products as one tensor, whose scales are quantised together. Then they are kept in fp32,
+ * as what they stand for. */
+LS_CHECKED ls_status ls_weights_settle_scales(ls_model_config *config, ls_error *error);
+
 /* The rows of a box that a piece has. */
 ls_box ls_weight_piece_box(const ls_weight_piece *piece, const ls_box *box);
 

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/codes.h"
+#include "base/scales.h"
 #include "text/json.h"
 #include "text/quote.h"
 
@@ -257,6 +259,37 @@ size_t ls_quantised_bytes(const ls_quantised *of, int64_t weights) {
   return (size_t)weights / (of->blocks == LS_INT8 ? 1 : 2);
 }
 
+bool ls_quantised_is_double(const ls_quantised *of) {
+  return of->nested && of->nested_block == LS_SCALES_TOGETHER &&
+         memcmp(of->map, ls_codes_signed, sizeof ls_codes_signed) == 0;
+}
+
+void ls_quantised_nested(const ls_quantised *of, int64_t blocks, float *nested) {
+  LS_ASSERT(ls_quantised_is_double(of));
+  nested[0] = of->offset;
+  memcpy(nested + 1, of->nested, (size_t)(ls_scales_nested(blocks) - 1) * sizeof *nested);
+}
+
+static ls_status check_scale(const ls_stored_tensor *tensor, int64_t block, float scale,
+                             ls_error *error) {
+  if (isfinite(scale)) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s: %s: the scale of block %lld is %g; expected a number",
+                 tensor->file, tensor->name, (long long)block, (double)scale);
+}
+
+ls_status ls_quantised_read_double(const ls_stored_tensor *tensor, int64_t first, int64_t count,
+                                   ls_double_block *blocks, ls_error *error) {
+  const ls_quantised *of = tensor->quantised;
+  LS_ASSERT(ls_quantised_is_double(of));
+  for (int64_t b = 0; b < count; b++) {
+    LS_TRY(check_scale(tensor, first + b, scale_of(of, first + b), error));
+    blocks[b].scale = ((const uint8_t *)of->scales)[first + b];
+    memcpy(blocks[b].codes, of->codes + (size_t)(first + b) * sizeof blocks->codes,
+           sizeof blocks->codes);
+  }
+  return LS_OK;
+}
+
 ls_status ls_quantised_read(const ls_stored_tensor *tensor, int64_t first, int64_t count,
                             void *blocks, ls_error *error) {
   const ls_quantised *of = tensor->quantised;
@@ -264,9 +297,7 @@ ls_status ls_quantised_read(const ls_stored_tensor *tensor, int64_t first, int64
   char *to = blocks;
   for (int64_t b = first; b < first + count; b++) {
     const float scale = scale_of(of, b);
-    if (!isfinite(scale))
-      return ls_fail(error, LS_INPUT, "%s: %s: the scale of block %lld is %g; expected a number",
-                     tensor->file, tensor->name, (long long)b, (double)scale);
+    LS_TRY(check_scale(tensor, b, scale, error));
     memcpy(to, &scale, sizeof scale);
     memcpy(to + sizeof scale, of->codes + (size_t)b * codes, codes);
     to += sizeof scale + codes;

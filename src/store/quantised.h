@@ -42,9 +42,19 @@ bool ls_quantised_is_part(const ls_stored_tensor *tensor);
 /* Bytes of the codes of so many weights. */
 size_t ls_quantised_bytes(const ls_quantised *of, int64_t weights);
 
+/* Whether its scales are quantised again as ours are (base/scales.h); and what they stand for,
+ * ls_scales_nested numbers. */
+bool ls_quantised_is_double(const ls_quantised *of);
+void ls_quantised_nested(const ls_quantised *of, int64_t blocks, float *nested);
+
 /* Elements of its kind, `count` of them from block `first` on. LS_INPUT: a scale is not finite. */
 LS_CHECKED ls_status ls_quantised_read(const ls_stored_tensor *tensor, int64_t first, int64_t count,
                                        void *blocks, ls_error *error);
+
+/* The same of what is double, with the scales as they are stored. */
+LS_CHECKED ls_status ls_quantised_read_double(const ls_stored_tensor *tensor, int64_t first,
+                                              int64_t count, ls_double_block *blocks,
+                                              ls_error *error);
 
 /* Of MXFP4: `count` weights from `first` on. LS_INPUT: a scale is none. */
 LS_CHECKED ls_status ls_quantised_restore(const ls_stored_tensor *tensor, int64_t first,

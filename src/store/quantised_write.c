@@ -84,9 +84,7 @@ ls_quantised_saving ls_quantised_save(ls_arena *arena, ls_dtype blocks, bool aga
 }
 
 void ls_quantised_take_scales(ls_quantised_saving *saving, const ls_quantised *of) {
-  if (saving->again && of->blocks == saving->blocks && of->nested &&
-      of->nested_block == LS_SCALES_TOGETHER &&
-      memcmp(of->map, ls_codes_signed, sizeof ls_codes_signed) == 0)
+  if (saving->again && of->blocks == saving->blocks && ls_quantised_is_double(of))
     saving->from = of;
 }
 
@@ -99,8 +97,7 @@ static ls_status append_nested(ls_arena *arena, ls_quantised_saving *saving,
   uint8_t *codes = LS_NEW_ARRAY(arena, uint8_t, saving->count);
   const size_t largest = (size_t)(numbers - 1) * sizeof *nested;
   if (from) {
-    nested[0] = from->offset;
-    memcpy(nested + 1, from->nested, largest);
+    ls_quantised_nested(from, saving->count, nested);
     memcpy(codes, from->scales, (size_t)saving->count);
   } else {
     ls_scales_measure(saving->scales, saving->count, nested);

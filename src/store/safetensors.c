@@ -502,8 +502,11 @@ static ls_status read_quantised(const ls_stored_tensor *tensor, int64_t first, i
   tensor->set->bytes_read += (int64_t)ls_quantised_bytes(tensor->quantised, count);
   if (kind == LS_DTYPE_COUNT)
     return ls_quantised_restore(tensor, first, count, dtype, target, error);
-  if (dtype == kind) {
+  if (ls_blocks_single(dtype) == kind) {
     LS_ASSERT(first % LS_BLOCK_WEIGHTS == 0 && count % LS_BLOCK_WEIGHTS == 0);
+    if (dtype != kind)
+      return ls_quantised_read_double(tensor, first / LS_BLOCK_WEIGHTS, count / LS_BLOCK_WEIGHTS,
+                                      target, error);
     return ls_quantised_read(tensor, first / LS_BLOCK_WEIGHTS, count / LS_BLOCK_WEIGHTS, target,
                              error);
   }
@@ -530,7 +533,7 @@ ls_status ls_stored_tensor_read(const ls_stored_tensor *tensor, int64_t first, i
                    tensor->file, tensor->name, (long long)tensor->count, (long long)count,
                    (long long)first);
   }
-  const bool blocks = tensor->quantised && dtype == tensor->quantised->blocks;
+  const bool blocks = tensor->quantised && ls_blocks_single(dtype) == tensor->quantised->blocks;
   if (tensor->dtype != dtype && !(is_float(tensor->dtype) && is_float(dtype)) && !blocks) {
     return ls_fail(error, LS_INPUT, "%s: tensor \"%s\": found %s; expected what converts to %s",
                    tensor->file, tensor->name, tensor->format, ls_dtype_name(dtype));

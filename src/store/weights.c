@@ -91,12 +91,29 @@ static bool has_blocks(const ls_graph *graph, const ls_stored_layout *layout) {
   return ls_precision_is_blocks(graph->parameters.items[first].about.precision);
 }
 
+/* Scales of 8 bits are of one product's weights, and quantised once. */
+static ls_status check_double(const ls_stored_layout *layout, const ls_stored_tensor *tensor,
+                              ls_dtype wanted, ls_error *error) {
+  if (layout->pieces.count > 1)
+    return ls_fail(
+        error, LS_INPUT,
+        "%s: %.100s has the weights of several products, whose scales would be quantised "
+        "together: use quantize=%s",
+        tensor->file, tensor->name, ls_dtype_name(wanted));
+  if (!tensor->quantised || ls_quantised_is_double(tensor->quantised)) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s: %.100s has %s: use quantize=%s", tensor->file, tensor->name,
+                 tensor->quantised->nested ? "scales of 8 bits of another map or length"
+                                           : "scales in fp32, which would be quantised again",
+                 ls_dtype_name(wanted));
+}
+
 /* Blocks are of rows, and what was quantised before is not quantised again. */
 static ls_status check_blocks(const ls_graph *graph, const ls_stored_layout *layout,
                               const ls_stored_tensor *tensor, bool others, ls_error *error) {
   if (!has_blocks(graph, layout)) return LS_OK;
   const int first = layout->pieces.items[0].parameter;
-  const ls_dtype wanted = ls_precision_blocks(graph->parameters.items[first].about.precision);
+  const ls_precision precision = graph->parameters.items[first].about.precision;
+  const ls_dtype wanted = ls_blocks_single(ls_precision_blocks(precision));
   if (layout->transposed)
     return ls_fail(error, LS_INPUT,
                    "%s: %.100s is stored transposed, as [in, out], whose quantising is not built: "
@@ -107,6 +124,7 @@ static ls_status check_blocks(const ls_graph *graph, const ls_stored_layout *lay
                    "%s: %.100s is quantised as %s, and would be quantised again: use quantize=%s "
                    "or quantize=none",
                    tensor->file, tensor->name, tensor->format, tensor->format);
+  if (ls_precision_is_double(precision)) LS_TRY(check_double(layout, tensor, wanted, error));
   if (tensor->quantised || !others) return LS_OK;
   return ls_fail(error, LS_INPUT,
                  "%s: %.100s is not quantised, where others are: use quantize=none", tensor->file,

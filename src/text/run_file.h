@@ -181,7 +181,9 @@ typedef enum ls_run_quantize {
   LS_RUN_QUANTIZE_NONE,
   LS_RUN_QUANTIZE_NF4,
   LS_RUN_QUANTIZE_INT8,
-  LS_RUN_QUANTIZE_FP4
+  LS_RUN_QUANTIZE_FP4,
+  LS_RUN_QUANTIZE_NF4_DOUBLE,
+  LS_RUN_QUANTIZE_FP4_DOUBLE
 } ls_run_quantize;
 
 typedef struct ls_run_lora {

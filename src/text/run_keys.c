@@ -227,7 +227,7 @@ const ls_run_key ls_run_keys[] = {
      .word_value = -1, .low = 0, .high = 1, .below_high = true,
      .help = "dropout rate of the adapters' input; auto: as the model's folder has it, else 0"},
     {"quantize", LS_RUN_CHOICE, AT(quantize), .default_text = "auto",
-     .words = "auto none nf4 int8 fp4",
+     .words = "auto none nf4 int8 fp4 nf4-double fp4-double",
      .help =
          "how frozen weights of a block's products are kept; auto: as the model's folder has them"},
 

@@ -84,7 +84,8 @@ void ls_shrink_freeze(const ls_graph *large, ls_graph *small) {
     ls_parameter_record *made = &small->parameters.items[p];
     const int layer = layer_of(made->about.name, &rest);
     const ls_parameter_record *as = find(large, layer < 0 ? -1 : stands_for[layer], rest);
-    made->trainable = (!as || as->trainable) && !ls_precision_is_blocks(made->about.precision);
+    made->trainable = (!as || as->trainable) && !ls_precision_is_blocks(made->about.precision) &&
+                      made->about.precision != LS_SCALES;
     if (as) made->settings = as->settings;
   }
 }

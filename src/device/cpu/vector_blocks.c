@@ -106,6 +106,27 @@ ls_status LS_VECTOR(ls_dequantize)(const ls_kernel_args *args, ls_error *error) 
   return LS_OK;
 }
 
+static void restore_scales_turns(const void *work, int part, int64_t begin, int64_t end) {
+  (void)part;
+  const ls_kernel_args *args = work;
+  const ls_view *in = &args->in[0], *out = &args->out[0];
+  const ls_double_block *from = in->data;
+  ls_four_bit_block *to = out->data;
+  for (int64_t row = begin; row < end; row++)
+    ls_blocks_unnest(from + row * in->dims[1], args->in[1].data, ls_kernel_first_scale(args, row),
+                     out->valid[1], to + row * out->dims[1]);
+}
+
+static ls_status restore_scales(const ls_kernel_args *args, ls_error *error) {
+  const ls_view *out = &args->out[0];
+  LS_TRY(ls_kernel_check_scales(args, error));
+  const int64_t words = out->valid[0] * out->valid[1] * (int64_t)(sizeof(ls_four_bit_block) / 4);
+  ls_host_split(args->queue->facts->threads, ls_cpu_parts(args->queue->facts, words), out->valid[0],
+                restore_scales_turns, args);
+  return LS_OK;
+}
+
 void LS_VECTOR(ls_fill_blocks)(ls_kernel_table *table) {
+  table->kernel[LS_OP_RESTORE_SCALES] = restore_scales;
   table->kernel[LS_OP_DEQUANTIZE] = LS_VECTOR(ls_dequantize);
 }

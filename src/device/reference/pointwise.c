@@ -210,6 +210,19 @@ ls_status LS_REFERENCE(DROPOUT_BWD)(const ls_kernel_args *args, ls_error *error)
   return LS_REFERENCE(DROPOUT)(args, error);
 }
 
+/* Codes stay as they are; scales are fp32, whatever is computed in. */
+ls_status LS_REFERENCE(RESTORE_SCALES)(const ls_kernel_args *args, ls_error *error) {
+  LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "b*>b", error));
+  const ls_view *in = &args->in[0], *out = &args->out[0];
+  LS_TRY(ls_kernel_check_scales(args, error));
+  const ls_double_block *from = in->data;
+  ls_four_bit_block *to = out->data;
+  for (int64_t row = 0; row < out->valid[0]; row++)
+    ls_blocks_unnest(from + row * in->dims[1], args->in[1].data, ls_kernel_first_scale(args, row),
+                     out->valid[1], to + row * out->dims[1]);
+  return LS_OK;
+}
+
 /* Weights are rounded to fp32, whatever is computed in. */
 ls_status LS_REFERENCE(DEQUANTIZE)(const ls_kernel_args *args, ls_error *error) {
   LS_TRY(ls_reference_expect(args, LS_REAL_DTYPE, "b>R", error));

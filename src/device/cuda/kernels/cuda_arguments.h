@@ -284,6 +284,18 @@ typedef struct ls_cuda_weight_blocks {
   float values[LS_CUDA_CODES];
 } ls_cuda_weight_blocks;
 
+/* Blocks with scales of 8 bits, and as words those with scales in fp32; see cuda_blocks.cu. */
+enum { LS_CUDA_SCALE_CODES = 256 };
+typedef struct ls_cuda_scales {
+  const uint8_t *blocks;
+  const float *nested;
+  uint32_t *made;
+  int64_t rows, across; /* blocks of a row that exist */
+  int64_t row_bytes, row_words;
+  int64_t first, columns; /* which scale is the first one, and how far apart those of rows are */
+  float codes[LS_CUDA_SCALE_CODES];
+} ls_cuda_scales;
+
 /* Pairs of answers; see cuda_pairs.cu. */
 typedef struct ls_cuda_pairs {
   const int32_t *labels, *positions;

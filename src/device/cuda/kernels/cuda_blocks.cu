@@ -49,3 +49,32 @@ __device__ inline void ls_dequantize_rows(const ls_cuda_weight_blocks &args) {
 }
 
 LS_KERNELS(ls_dequantize, ls_cuda_weight_blocks, 256, ls_dequantize_rows)
+
+// A thread makes a word of a block: its scale, or four bytes of codes, which begin at any byte. The
+// product is exact in fp64, so that it is rounded to fp32 by itself, and then the sum.
+LS_KERNEL(ls_restore_scales, ls_cuda_scales, 256) {
+  constexpr int kWords = 1 + LS_BLOCK_WEIGHTS / 8, kBytes = 1 + LS_BLOCK_WEIGHTS / 2;
+  LS_SHARED(float, codes, LS_CUDA_SCALE_CODES);
+  for (int i = threadIdx.x; i < LS_CUDA_SCALE_CODES; i += blockDim.x) codes[i] = args.codes[i];
+  __syncthreads();
+  const float mean = args.nested[0];
+  for (int64_t row = blockIdx.y; row < args.rows; row += gridDim.y) {
+    const uint8_t *blocks = args.blocks + row * args.row_bytes;
+    uint32_t *made = args.made + row * args.row_words;
+    for (int64_t w = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+         w < args.across * kWords; w += static_cast<int64_t>(gridDim.x) * blockDim.x) {
+      const int64_t b = w / kWords;
+      const int part = static_cast<int>(w % kWords);
+      const uint8_t *block = blocks + b * kBytes;
+      if (part) {
+        const uint8_t *from = block + 1 + 4 * (part - 1);
+        made[w] = from[0] | from[1] << 8 | from[2] << 16 | static_cast<uint32_t>(from[3]) << 24;
+        continue;
+      }
+      const float largest = args.nested[1 + (args.first + row * args.columns + b) / 256];
+      const float distance =
+          static_cast<float>(static_cast<double>(codes[*block]) * static_cast<double>(largest));
+      made[w] = ls_float_bits(distance + mean);
+    }
+  }
+}

@@ -6,6 +6,7 @@ _Static_assert(sizeof(ls_cuda_arguments) <= 4096, "CUDA before 12.1 takes 4 KiB 
 /* Products of matrices are the library's; an op without a row here has no kernel. */
 static const ls_cuda_chooser choosers[LS_OP_COUNT] = {
     [LS_OP_EMBEDDING] = ls_cuda_choose_embedding,
+    [LS_OP_RESTORE_SCALES] = ls_cuda_choose_restore_scales,
     [LS_OP_DEQUANTIZE] = ls_cuda_choose_dequantize,
     [LS_OP_BIAS] = ls_cuda_choose_row,
     [LS_OP_ADD] = ls_cuda_choose_pointwise,

@@ -78,6 +78,8 @@ ls_status ls_cuda_choose_attention_bwd(ls_op_kind kind, const ls_kernel_args *ar
                                        ls_cuda_launches *launches, ls_error *error);
 ls_status ls_cuda_choose_cached_attention(ls_op_kind kind, const ls_kernel_args *args,
                                           ls_cuda_launches *launches, ls_error *error);
+ls_status ls_cuda_choose_restore_scales(ls_op_kind kind, const ls_kernel_args *args,
+                                        ls_cuda_launches *launches, ls_error *error);
 ls_status ls_cuda_choose_dequantize(ls_op_kind kind, const ls_kernel_args *args,
                                     ls_cuda_launches *launches, ls_error *error);
 ls_status ls_cuda_choose_text_sums(ls_op_kind kind, const ls_kernel_args *args,

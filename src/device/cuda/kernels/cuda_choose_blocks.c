@@ -1,7 +1,8 @@
-/* Launches of what makes weights of blocks. */
+/* Launches of what makes weights of blocks, and blocks of those whose scales have 8 bits. */
 #include <string.h>
 
 #include "base/blocks.h"
+#include "base/codes.h"
 #include "device/cuda/kernels/cuda_choose.h"
 
 enum { THREADS = 256, EACH = 8, WORD = 4 };
@@ -35,5 +36,32 @@ ls_status ls_cuda_choose_dequantize(ls_op_kind kind, const ls_kernel_args *args,
   const int64_t left = (int64_t)facts->processors * EACH / launch->grid[0];
   launch->grid[1] = (uint32_t)(left < 1 ? 1 : ls_cuda_smaller(with.rows, left));
   launch->arguments.blocks = with;
+  return LS_OK;
+}
+
+ls_status ls_cuda_choose_restore_scales(ls_op_kind kind, const ls_kernel_args *args,
+                                        ls_cuda_launches *launches, ls_error *error) {
+  (void)kind;
+  const ls_view *in = &args->in[0], *out = &args->out[0];
+  const int64_t words = (int64_t)sizeof(ls_four_bit_block) / WORD;
+  LS_TRY(ls_kernel_check_scales(args, error));
+  ls_cuda_scales with = {.blocks = in->data,
+                         .nested = args->in[1].data,
+                         .made = out->data,
+                         .rows = out->valid[0],
+                         .across = out->valid[1],
+                         .row_bytes = in->dims[1] * (int64_t)sizeof(ls_double_block),
+                         .row_words = out->dims[1] * words,
+                         .first = ls_kernel_first_scale(args, 0),
+                         .columns = args->attributes->columns};
+  if (with.rows == 0) return LS_OK;
+  memcpy(with.codes, ls_codes_signed, sizeof with.codes);
+  const ls_device_facts *facts = args->queue->facts;
+  const int64_t across = ls_cuda_divide_up(with.across * words, THREADS);
+  ls_cuda_launch *launch = ls_cuda_add_launch(
+      launches, "ls_restore_scales", "", ls_cuda_blocks(facts, across, EACH), THREADS, sizeof with);
+  const int64_t left = (int64_t)facts->processors * EACH / launch->grid[0];
+  launch->grid[1] = (uint32_t)(left < 1 ? 1 : ls_cuda_smaller(with.rows, left));
+  launch->arguments.scales = with;
   return LS_OK;
 }

@@ -34,6 +34,7 @@ typedef union ls_cuda_arguments {
   ls_cuda_attention attention;
   ls_cuda_placed placed;
   ls_cuda_weight_blocks blocks;
+  ls_cuda_scales scales;
   ls_cuda_pairs pairs;
   ls_cuda_route route;
   ls_cuda_router router;
