@@ -146,18 +146,37 @@ static ls_life_box *list_lives(ls_arena *arena, const ls_program *program, ls_po
   return boxes;
 }
 
+static bool comes_again(const ls_program *program, int one, int other, int later) {
+  const ls_program_action *a = &program->actions.items[one], *b = &program->actions.items[other];
+  return a->body == b->body && a->action.microbatch >= 0 &&
+         a->action.microbatch + later == b->action.microbatch;
+}
+
+/* After how many actions those in the middle of a program come again, of later microbatches; 0:
+ * they do not. */
+static int find_period(const ls_program *program) {
+  const int actions = program->actions.count, middle = actions / 2;
+  for (int next = middle + 1; next - middle <= actions - next; next++) {
+    const int later = program->actions.items[next].action.microbatch -
+                      program->actions.items[middle].action.microbatch;
+    int same = 0;
+    while (same < next - middle && later > 0 &&
+           comes_again(program, middle + same, next + same, later))
+      same++;
+    if (same == next - middle) return same;
+  }
+  return 0;
+}
+
 /* Places by lifetime in one work pool; most programs have nothing at the host or on a drive. */
-static void colour(ls_program *program, ls_pool pool) {
+static void colour(ls_program *program, ls_pool pool, int period) {
   ls_arena *scratch = ls_arena_create();
   int count;
   ls_life_box *boxes = list_lives(scratch, program, pool, &count);
-  ls_occupancy *work =
-      ls_occupancy_create(scratch, count ? program->actions.count : 1, program->alignment);
-  for (int i = 0; i < count; i++) {
-    ls_occupancy_place(work, &boxes[i]);
+  program->pool_bytes[pool] =
+      ls_life_boxes_place(boxes, count, program->actions.count, period, program->alignment);
+  for (int i = 0; i < count; i++)
     program->live_intervals.items[boxes[i].about].offset = boxes[i].offset;
-  }
-  program->pool_bytes[pool] = ls_occupancy_bytes(work);
   ls_arena_destroy(&scratch);
 }
 
@@ -177,6 +196,7 @@ void ls_lower_live_intervals(ls_program *program) {
   place_lasting(program, microbatches);
   bind_actions(program, microbatches);
   outlive_prologue(program);
+  const int period = find_period(program);
   for (int p = 0; p < LS_POOL_COUNT; p++)
-    if (ls_pool_is_work((ls_pool)p)) colour(program, (ls_pool)p);
+    if (ls_pool_is_work((ls_pool)p)) colour(program, (ls_pool)p, period);
 }

@@ -198,12 +198,11 @@ void ls_space_add(ls_arena *arena, ls_space *space, const ls_life_box *box);
 /* Puts the box at the lowest offset where nothing lies at the same time; false: no room. */
 bool ls_space_place(ls_arena *arena, ls_space *space, ls_life_box *box);
 
-/* The same for the many boxes of a pool, in the order of ls_life_boxes_sort: at times from 0 to
- * below `times`, of a pool without an end. */
-typedef struct ls_occupancy ls_occupancy;
-ls_occupancy *ls_occupancy_create(ls_arena *arena, int times, int64_t alignment);
-void ls_occupancy_place(ls_occupancy *taken, ls_life_box *box);
-int64_t ls_occupancy_bytes(const ls_occupancy *taken);
+/* Places the many boxes of a pool without an end, in the order of ls_life_boxes_sort, at times from
+ * 0 to below `times`; returns the bytes it needs. Where many boxes have one of their size that is
+ * alive `period` times before, it takes less time; 0: none have. */
+int64_t ls_life_boxes_place(ls_life_box *boxes, int count, int times, int period,
+                            int64_t alignment);
 
 /* Largest first. (Optimal colouring is NP-hard; by size is the usual heuristic for tensors.) */
 void ls_life_boxes_sort(ls_life_box *boxes, int count);
