@@ -240,40 +240,43 @@ double ls_node_flops(const ls_graph *graph, const ls_node *node) {
   return ls_op_flops(node->kind, &node->attributes, dims[0], dims[1]);
 }
 
-static ls_tensor_id first_output(ls_graph *graph, ls_op_kind kind, const ls_attributes *attributes,
-                                 const ls_tensor_id *inputs, const int64_t *extra) {
+ls_tensor_id ls_graph_first_output(ls_graph *graph, ls_op_kind kind,
+                                   const ls_attributes *attributes, const ls_tensor_id *inputs,
+                                   const int64_t *extra) {
   int node = ls_graph_node(graph, kind, attributes, inputs, LS_MAX_OUTPUTS, extra);
   return graph->nodes.items[node].out[0];
 }
 
 ls_tensor_id ls_graph_embedding(ls_graph *graph, ls_tensor_id table, ls_tensor_id ids,
                                 double scale) {
-  return first_output(graph, LS_OP_EMBEDDING, &(ls_attributes){.scale = scale},
-                      (ls_tensor_id[]){table, ids}, NULL);
+  return ls_graph_first_output(graph, LS_OP_EMBEDDING, &(ls_attributes){.scale = scale},
+                               (ls_tensor_id[]){table, ids}, NULL);
 }
 
 ls_tensor_id ls_graph_skipped_embedding(ls_graph *graph, ls_tensor_id table, ls_tensor_id ids,
                                         int64_t skipped) {
-  return first_output(graph, LS_OP_EMBEDDING, &(ls_attributes){.scale = 1, .skipped = skipped},
-                      (ls_tensor_id[]){table, ids}, NULL);
+  return ls_graph_first_output(graph, LS_OP_EMBEDDING,
+                               &(ls_attributes){.scale = 1, .skipped = skipped},
+                               (ls_tensor_id[]){table, ids}, NULL);
 }
 
 ls_tensor_id ls_graph_restore_scales(ls_graph *graph, ls_tensor_id blocks, ls_tensor_id scales) {
   const ls_tensor *stored = ls_graph_tensor(graph, blocks);
   LS_ASSERT(ls_precision_is_double(stored->precision) &&
             ls_graph_tensor(graph, scales)->precision == LS_SCALES);
-  return first_output(graph, LS_OP_RESTORE_SCALES, &(ls_attributes){.columns = stored->dims[1]},
-                      (ls_tensor_id[]){blocks, scales}, NULL);
+  return ls_graph_first_output(graph, LS_OP_RESTORE_SCALES,
+                               &(ls_attributes){.columns = stored->dims[1]},
+                               (ls_tensor_id[]){blocks, scales}, NULL);
 }
 
 ls_tensor_id ls_graph_dequantize(ls_graph *graph, ls_tensor_id blocks) {
-  return first_output(graph, LS_OP_DEQUANTIZE, NULL, &blocks, NULL);
+  return ls_graph_first_output(graph, LS_OP_DEQUANTIZE, NULL, &blocks, NULL);
 }
 
 ls_tensor_id ls_graph_linear(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight) {
   const bool blocks = ls_precision_is_blocks(ls_graph_tensor(graph, weight)->precision);
-  return first_output(graph, blocks ? LS_OP_LINEAR_BLOCKS : LS_OP_LINEAR, NULL,
-                      (ls_tensor_id[]){x, weight}, NULL);
+  return ls_graph_first_output(graph, blocks ? LS_OP_LINEAR_BLOCKS : LS_OP_LINEAR, NULL,
+                               (ls_tensor_id[]){x, weight}, NULL);
 }
 
 ls_tensor_id ls_graph_fp8_rows(ls_graph *graph, ls_tensor_id x, ls_fp8 format) {
@@ -284,17 +287,19 @@ ls_tensor_id ls_graph_fp8_rows(ls_graph *graph, ls_tensor_id x, ls_fp8 format) {
         node->attributes.fp8 == format)
       return node->out[0];
   }
-  ls_tensor_id amax = first_output(graph, LS_OP_ROW_AMAX, NULL, &x, NULL);
-  return first_output(graph, LS_OP_ROW_FP8, &(ls_attributes){.fp8 = format},
-                      (ls_tensor_id[]){x, amax}, NULL);
+  ls_tensor_id amax = ls_graph_first_output(graph, LS_OP_ROW_AMAX, NULL, &x, NULL);
+  return ls_graph_first_output(graph, LS_OP_ROW_FP8, &(ls_attributes){.fp8 = format},
+                               (ls_tensor_id[]){x, amax}, NULL);
 }
 
 ls_tensor_id ls_graph_fp8_linear(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight) {
   const ls_attributes attributes = {.fp8 = LS_FP8_E4M3};
   ls_tensor_id rows = ls_graph_fp8_rows(graph, x, LS_FP8_E4M3);
-  ls_tensor_id amax = first_output(graph, LS_OP_AMAX, NULL, &weight, NULL);
-  weight = first_output(graph, LS_OP_FP8, &attributes, (ls_tensor_id[]){weight, amax}, NULL);
-  return first_output(graph, LS_OP_LINEAR, &attributes, (ls_tensor_id[]){rows, weight}, NULL);
+  ls_tensor_id amax = ls_graph_first_output(graph, LS_OP_AMAX, NULL, &weight, NULL);
+  weight =
+      ls_graph_first_output(graph, LS_OP_FP8, &attributes, (ls_tensor_id[]){weight, amax}, NULL);
+  return ls_graph_first_output(graph, LS_OP_LINEAR, &attributes, (ls_tensor_id[]){rows, weight},
+                               NULL);
 }
 
 const bool *ls_graph_rounded(const ls_graph *graph) {
@@ -315,27 +320,28 @@ const bool *ls_graph_rounded(const ls_graph *graph) {
 }
 
 ls_tensor_id ls_graph_bias(ls_graph *graph, ls_tensor_id x, ls_tensor_id bias) {
-  return first_output(graph, LS_OP_BIAS, NULL, (ls_tensor_id[]){x, bias}, NULL);
+  return ls_graph_first_output(graph, LS_OP_BIAS, NULL, (ls_tensor_id[]){x, bias}, NULL);
 }
 
 ls_tensor_id ls_graph_add(ls_graph *graph, ls_tensor_id a, ls_tensor_id b) {
-  return first_output(graph, LS_OP_ADD, NULL, (ls_tensor_id[]){a, b}, NULL);
+  return ls_graph_first_output(graph, LS_OP_ADD, NULL, (ls_tensor_id[]){a, b}, NULL);
 }
 
 ls_tensor_id ls_graph_scale(ls_graph *graph, ls_tensor_id x, double scale) {
-  return first_output(graph, LS_OP_SCALE, &(ls_attributes){.scale = scale}, &x, NULL);
+  return ls_graph_first_output(graph, LS_OP_SCALE, &(ls_attributes){.scale = scale}, &x, NULL);
 }
 
 ls_tensor_id ls_graph_layernorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
                                 ls_tensor_id bias, double epsilon) {
-  return first_output(graph, LS_OP_LAYERNORM, &(ls_attributes){.epsilon = epsilon},
-                      (ls_tensor_id[]){x, weight, bias}, NULL);
+  return ls_graph_first_output(graph, LS_OP_LAYERNORM, &(ls_attributes){.epsilon = epsilon},
+                               (ls_tensor_id[]){x, weight, bias}, NULL);
 }
 
 ls_tensor_id ls_graph_rmsnorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight, double epsilon,
                               double offset) {
   const ls_attributes attributes = {.epsilon = epsilon, .weight_offset = offset};
-  return first_output(graph, LS_OP_RMSNORM, &attributes, (ls_tensor_id[]){x, weight}, NULL);
+  return ls_graph_first_output(graph, LS_OP_RMSNORM, &attributes, (ls_tensor_id[]){x, weight},
+                               NULL);
 }
 
 ls_tensor_id ls_graph_headnorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight, double epsilon,
@@ -343,22 +349,23 @@ ls_tensor_id ls_graph_headnorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id wei
   const ls_attributes attributes = {.head_dim = ls_graph_tensor(graph, weight)->dims[0],
                                     .epsilon = epsilon,
                                     .weight_offset = offset};
-  return first_output(graph, LS_OP_HEADNORM, &attributes, (ls_tensor_id[]){x, weight}, NULL);
+  return ls_graph_first_output(graph, LS_OP_HEADNORM, &attributes, (ls_tensor_id[]){x, weight},
+                               NULL);
 }
 
 ls_tensor_id ls_graph_cut_rmsnorm(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
                                   double epsilon) {
   const ls_attributes attributes = {.epsilon = epsilon,
                                     .columns = ls_graph_tensor(graph, x)->dims[1]};
-  ls_tensor_id squares = first_output(graph, LS_OP_ROW_SQUARES, NULL, &x, NULL);
-  return first_output(graph, LS_OP_ROW_SCALE, &attributes, (ls_tensor_id[]){x, weight, squares},
-                      NULL);
+  ls_tensor_id squares = ls_graph_first_output(graph, LS_OP_ROW_SQUARES, NULL, &x, NULL);
+  return ls_graph_first_output(graph, LS_OP_ROW_SCALE, &attributes,
+                               (ls_tensor_id[]){x, weight, squares}, NULL);
 }
 
 ls_tensor_id ls_graph_rope_table(ls_graph *graph, ls_tensor_id positions,
                                  const ls_attributes *attributes) {
-  return first_output(graph, LS_OP_ROPE_TABLE, attributes, &positions,
-                      (int64_t[]){0, 2 * attributes->rope_pairs});
+  return ls_graph_first_output(graph, LS_OP_ROPE_TABLE, attributes, &positions,
+                               (int64_t[]){0, 2 * attributes->rope_pairs});
 }
 
 ls_tensor_id ls_graph_rope(ls_graph *graph, ls_tensor_id x, ls_tensor_id table, int64_t head_dim) {
@@ -367,16 +374,16 @@ ls_tensor_id ls_graph_rope(ls_graph *graph, ls_tensor_id x, ls_tensor_id table, 
 
 ls_tensor_id ls_graph_rope_columns(ls_graph *graph, ls_tensor_id x, ls_tensor_id table,
                                    const ls_attributes *attributes) {
-  return first_output(graph, LS_OP_ROPE, attributes, (ls_tensor_id[]){x, table}, NULL);
+  return ls_graph_first_output(graph, LS_OP_ROPE, attributes, (ls_tensor_id[]){x, table}, NULL);
 }
 
 ls_tensor_id ls_graph_heads(ls_graph *graph, ls_tensor_id x, ls_tensor_id shared, int64_t head_dim,
                             int64_t columns) {
   const int64_t before = ls_graph_tensor(graph, x)->dims[1];
   LS_ASSERT(before % head_dim == 0);
-  return first_output(graph, LS_OP_HEADS,
-                      &(ls_attributes){.head_dim = head_dim, .columns = columns},
-                      (ls_tensor_id[]){x, shared}, (int64_t[]){0, before / head_dim * columns});
+  return ls_graph_first_output(
+      graph, LS_OP_HEADS, &(ls_attributes){.head_dim = head_dim, .columns = columns},
+      (ls_tensor_id[]){x, shared}, (int64_t[]){0, before / head_dim * columns});
 }
 
 ls_tensor_id ls_graph_heads_up(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
@@ -385,16 +392,16 @@ ls_tensor_id ls_graph_heads_up(ls_graph *graph, ls_tensor_id x, ls_tensor_id wei
   const int64_t *dims = ls_graph_tensor(graph, weight)->dims;
   const int64_t columns = dims[1] + head_dim - dims[0] / heads;
   LS_ASSERT(dims[0] % heads == 0 && dims[0] / heads <= head_dim);
-  return first_output(graph, LS_OP_HEADS_UP,
-                      &(ls_attributes){.head_dim = head_dim, .columns = columns},
-                      (ls_tensor_id[]){x, weight}, (int64_t[]){0, heads * columns});
+  return ls_graph_first_output(graph, LS_OP_HEADS_UP,
+                               &(ls_attributes){.head_dim = head_dim, .columns = columns},
+                               (ls_tensor_id[]){x, weight}, (int64_t[]){0, heads * columns});
 }
 
 ls_tensor_id ls_graph_heads_down(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
                                  int64_t head_dim) {
   LS_ASSERT(ls_graph_tensor(graph, weight)->dims[1] <= head_dim);
-  return first_output(graph, LS_OP_HEADS_DOWN, &(ls_attributes){.head_dim = head_dim},
-                      (ls_tensor_id[]){x, weight}, NULL);
+  return ls_graph_first_output(graph, LS_OP_HEADS_DOWN, &(ls_attributes){.head_dim = head_dim},
+                               (ls_tensor_id[]){x, weight}, NULL);
 }
 
 ls_tensor_id ls_graph_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k, ls_tensor_id v,
@@ -426,9 +433,9 @@ ls_tensor_id ls_graph_sink_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_
   const ls_tensor_id behind = with.two_way && exists(places) ? graph->remaining : draws;
   const ls_tensor_id in[] = {q,         k,      v,      sinks,
                              positions, places, behind, with.two_way ? draws : none};
-  if (exists(sinks)) return first_output(graph, LS_OP_SINK_ATTENTION, &with, in, NULL);
+  if (exists(sinks)) return ls_graph_first_output(graph, LS_OP_SINK_ATTENTION, &with, in, NULL);
   const ls_tensor_id plain[] = {q, k, v, in[4], in[5], in[6], in[7]};
-  return first_output(graph, LS_OP_ATTENTION, &with, plain, NULL);
+  return ls_graph_first_output(graph, LS_OP_ATTENTION, &with, plain, NULL);
 }
 
 ls_tensor_id ls_graph_cached_attention(ls_graph *graph, ls_tensor_id q, ls_tensor_id k,
@@ -438,222 +445,41 @@ ls_tensor_id ls_graph_cached_attention(ls_graph *graph, ls_tensor_id q, ls_tenso
   LS_ASSERT(!exists(sinks) || exists(places));
   const ls_tensor_id in[] = {q, k, v, cache_k, cache_v, positions, places, sinks};
   if (attributes->turns < 2)
-    return first_output(graph, LS_OP_CACHED_ATTENTION, attributes, in, NULL);
+    return ls_graph_first_output(graph, LS_OP_CACHED_ATTENTION, attributes, in, NULL);
   const int node = ls_graph_node(graph, LS_OP_CACHED_PART, attributes, in, LS_MAX_OUTPUTS,
                                  (int64_t[]){attributes->turns});
   const ls_tensor_id *parts = graph->nodes.items[node].out;
-  return first_output(graph, LS_OP_CACHED_END, attributes,
-                      (ls_tensor_id[]){parts[0], parts[1], sinks}, NULL);
+  return ls_graph_first_output(graph, LS_OP_CACHED_END, attributes,
+                               (ls_tensor_id[]){parts[0], parts[1], sinks}, NULL);
 }
 
 ls_tensor_id ls_graph_gelu(ls_graph *graph, ls_tensor_id x, ls_activation which) {
-  return first_output(graph, LS_OP_GELU, &(ls_attributes){.activation = which}, &x, NULL);
+  return ls_graph_first_output(graph, LS_OP_GELU, &(ls_attributes){.activation = which}, &x, NULL);
 }
 
 ls_tensor_id ls_graph_swiglu(ls_graph *graph, ls_tensor_id gate, ls_tensor_id up,
                              ls_activation of_gate) {
-  return first_output(graph, LS_OP_SWIGLU, &(ls_attributes){.activation = of_gate},
-                      (ls_tensor_id[]){gate, up}, NULL);
+  return ls_graph_first_output(graph, LS_OP_SWIGLU, &(ls_attributes){.activation = of_gate},
+                               (ls_tensor_id[]){gate, up}, NULL);
 }
 
 ls_tensor_id ls_graph_paired_glu(ls_graph *graph, ls_tensor_id x, double limit, double slope) {
   LS_ASSERT(limit > 0);
-  return first_output(graph, LS_OP_PAIRED_GLU,
-                      &(ls_attributes){.gate_limit = limit, .gate_slope = slope}, &x, NULL);
+  return ls_graph_first_output(graph, LS_OP_PAIRED_GLU,
+                               &(ls_attributes){.gate_limit = limit, .gate_slope = slope}, &x,
+                               NULL);
 }
 
 ls_tensor_id ls_graph_softcap(ls_graph *graph, ls_tensor_id x, double cap) {
-  return first_output(graph, LS_OP_SOFTCAP, &(ls_attributes){.softcap = cap}, &x, NULL);
+  return ls_graph_first_output(graph, LS_OP_SOFTCAP, &(ls_attributes){.softcap = cap}, &x, NULL);
 }
 
 ls_tensor_id ls_graph_dropout(ls_graph *graph, ls_tensor_id x, double rate) {
   if (!(rate > 0)) return x;
   LS_ASSERT(exists(graph->draws));
-  return first_output(graph, LS_OP_DROPOUT,
-                      &(ls_attributes){.dropout = rate, .site = ++graph->dropouts},
-                      (ls_tensor_id[]){x, graph->draws}, NULL);
-}
-
-static ls_attributes choosing(const ls_choice *choice) {
-  const bool groups = choice->groups > 1 && choice->top_groups < choice->groups;
-  LS_ASSERT(choice->groups <= 64 && choice->top_groups <= choice->groups);
-  return (ls_attributes){.sigmoid = choice->sigmoid,
-                         .groups = groups ? choice->groups : 0,
-                         .top_groups = groups ? choice->top_groups : 0};
-}
-
-ls_routing ls_graph_route(ls_graph *graph, ls_tensor_id logits, const ls_choice *choice) {
-  const int64_t *dims = ls_graph_tensor(graph, logits)->dims;
-  LS_ASSERT(choice->count > 0 && choice->count <= dims[1]);
-  ls_attributes attributes = choosing(choice);
-  attributes.renormalise = choice->renormalise;
-  attributes.scale = choice->scale;
-  const int node =
-      ls_graph_node(graph, LS_OP_ROUTE, &attributes, (ls_tensor_id[]){logits, choice->added},
-                    LS_MAX_OUTPUTS, (int64_t[]){dims[0] * choice->count, choice->count});
-  const ls_tensor_id *out = graph->nodes.items[node].out;
-  return (ls_routing){out[0], out[1], out[2], 0};
-}
-
-ls_routing ls_graph_row_sigmoid(ls_graph *graph, ls_tensor_id x) {
-  return (ls_routing){none, none, first_output(graph, LS_OP_ROW_SIGMOID, NULL, &x, NULL), 0};
-}
-
-ls_tensor_id ls_graph_router_loads(ls_graph *graph, ls_tensor_id logits, const ls_choice *choice,
-                                   bool each) {
-  ls_attributes attributes = choosing(choice);
-  attributes.chosen = choice->count;
-  const int node =
-      ls_graph_node(graph, each ? LS_OP_ROUTER_LOADS_EACH : LS_OP_ROUTER_LOADS, &attributes,
-                    (ls_tensor_id[]){logits, graph->labels, choice->added}, LS_MAX_OUTPUTS,
-                    (int64_t[]){graph->tokens / graph->sequence});
-  const ls_tensor_id *out = graph->nodes.items[node].out;
-  *LS_APPEND(graph->arena, &graph->loads) = out[0];
-  return out[1];
-}
-
-ls_tensor_id ls_graph_router_total(ls_graph *graph, ls_tensor_id loads, ls_tensor_id before) {
-  return first_output(graph, LS_OP_ROUTER_TOTAL, NULL, (ls_tensor_id[]){loads, before}, NULL);
-}
-
-void ls_graph_router_loss(ls_graph *graph, ls_tensor_id logits, ls_tensor_id loads, bool sigmoid,
-                          double scale, double z_scale, ls_tensor_id counts) {
-  const bool each = ls_graph_tensor(graph, loads)->precision == LS_ACCUMULATE;
-  const ls_attributes attributes = {.sigmoid = sigmoid, .scale = scale, .z_scale = z_scale};
-  *LS_APPEND(graph->arena, &graph->losses) =
-      first_output(graph, each ? LS_OP_ROUTER_LOSS_EACH : LS_OP_ROUTER_LOSS, &attributes,
-                   (ls_tensor_id[]){logits, graph->labels, loads, counts}, NULL);
-}
-
-ls_tensor_id ls_graph_pair_shares(ls_graph *graph) {
-  return first_output(graph, LS_OP_PAIR_SHARES, &(ls_attributes){.sequence = graph->sequence},
-                      (ls_tensor_id[]){graph->labels, graph->positions}, NULL);
-}
-
-ls_tensor_id ls_graph_dispatch(ls_graph *graph, ls_tensor_id x, const ls_routing *routing) {
-  return first_output(graph, LS_OP_DISPATCH, NULL, (ls_tensor_id[]){x, routing->rows},
-                      ls_graph_tensor(graph, routing->experts)->dims);
-}
-
-ls_tensor_id ls_graph_combine(ls_graph *graph, ls_tensor_id y, const ls_routing *routing) {
-  return first_output(graph, LS_OP_COMBINE, NULL, (ls_tensor_id[]){y, routing->rows}, NULL);
-}
-
-ls_routing ls_graph_keep(ls_graph *graph, const ls_routing *routing, int64_t slots,
-                         int64_t experts) {
-  const ls_attributes attributes = {
-      .experts = experts, .slots = slots, .sequence = graph->sequence};
-  LS_ASSERT(slots > 0);
-  const ls_tensor_id choices = first_output(
-      graph, LS_OP_CHOICES, &attributes, (ls_tensor_id[]){routing->rows, routing->experts}, NULL);
-  const int held = ls_graph_node(graph, LS_OP_CAPACITY, &attributes,
-                                 (ls_tensor_id[]){choices, graph->labels, graph->places},
-                                 LS_MAX_OUTPUTS, (int64_t[]){1, experts});
-  *LS_APPEND(graph->arena, &graph->loads) = graph->nodes.items[held].out[0];
-  const int node = ls_graph_node(
-      graph, LS_OP_KEEP, &attributes,
-      (ls_tensor_id[]){routing->rows, routing->weights, graph->nodes.items[held].out[1]},
-      LS_MAX_OUTPUTS, ls_graph_tensor(graph, routing->experts)->dims);
-  const ls_tensor_id *out = graph->nodes.items[node].out;
-  const double sequences = (double)(graph->tokens / graph->sequence);
-  const double most = sequences * (double)(slots * experts);
-  const double rows = (double)ls_graph_tensor(graph, out[1])->dims[0];
-  return (ls_routing){out[0], out[1], out[2], most < rows ? most / rows : 0};
-}
-
-ls_routing ls_graph_slots(ls_graph *graph, const ls_routing *routing, const ls_row_sending *sending,
-                          int64_t experts) {
-  LS_ASSERT(sending->ranks > 0 && experts % sending->ranks == 0 && sending->slots > 0);
-  const int node = ls_graph_node(
-      graph, LS_OP_SLOTS, &(ls_attributes){.experts = experts, .held = experts / sending->ranks},
-      (ls_tensor_id[]){routing->rows, routing->experts, routing->weights}, LS_MAX_OUTPUTS,
-      (int64_t[]){sending->ranks, sending->senders * sending->slots});
-  const ls_tensor_id *out = graph->nodes.items[node].out;
-  const double rows = (double)ls_graph_tensor(graph, routing->experts)->dims[0];
-  const double slots = (double)ls_tensor_elements(ls_graph_tensor(graph, out[1]));
-  return (ls_routing){out[0], out[1], out[2], rows < slots ? rows / slots : 0};
-}
-
-void ls_graph_left_out(ls_graph *graph, const ls_routing *routing, const ls_row_sending *sending,
-                       int64_t experts) {
-  const ls_attributes attributes = {.experts = experts,
-                                    .held = experts / sending->ranks,
-                                    .slots = sending->slots,
-                                    .turns = sending->together};
-  *LS_APPEND(graph->arena, &graph->losses) =
-      first_output(graph, LS_OP_LEFT_OUT, &attributes, &routing->experts, NULL);
-}
-
-/* The settings of the node that made the slots or their arrivals. */
-static const ls_attributes *sending_of(const ls_graph *graph, const ls_routing *slots) {
-  return &graph->nodes.items[ls_graph_tensor(graph, slots->rows)->producer].attributes;
-}
-
-ls_routing ls_graph_arrivals(ls_graph *graph, const ls_routing *slots) {
-  const ls_attributes attributes = *sending_of(graph, slots);
-  const int64_t rows = ls_tensor_elements(ls_graph_tensor(graph, slots->experts));
-  const int node = ls_graph_node(graph, LS_OP_ARRIVALS, &attributes,
-                                 (ls_tensor_id[]){slots->experts, slots->weights}, LS_MAX_OUTPUTS,
-                                 (int64_t[]){rows});
-  const ls_tensor_id *out = graph->nodes.items[node].out;
-  return (ls_routing){out[0], out[1], out[2], slots->filled};
-}
-
-ls_tensor_id ls_graph_to_slots(ls_graph *graph, ls_tensor_id x, const ls_routing *slots) {
-  return first_output(graph, LS_OP_TO_SLOTS, sending_of(graph, slots),
-                      (ls_tensor_id[]){x, slots->rows},
-                      ls_graph_tensor(graph, slots->experts)->dims);
-}
-
-ls_tensor_id ls_graph_arrive(ls_graph *graph, ls_tensor_id sent, const ls_routing *arrivals) {
-  return first_output(graph, LS_OP_ARRIVE, sending_of(graph, arrivals),
-                      (ls_tensor_id[]){sent, arrivals->rows},
-                      ls_graph_tensor(graph, arrivals->experts)->dims);
-}
-
-ls_tensor_id ls_graph_leave(ls_graph *graph, ls_tensor_id y, const ls_routing *arrivals) {
-  return first_output(graph, LS_OP_LEAVE, sending_of(graph, arrivals),
-                      (ls_tensor_id[]){y, arrivals->rows}, NULL);
-}
-
-ls_tensor_id ls_graph_from_slots(ls_graph *graph, ls_tensor_id sent, const ls_routing *slots) {
-  return first_output(graph, LS_OP_FROM_SLOTS, sending_of(graph, slots),
-                      (ls_tensor_id[]){sent, slots->rows}, NULL);
-}
-
-ls_tensor_id ls_graph_grouped_up(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
-                                 const ls_routing *routing) {
-  const int64_t in = ls_graph_tensor(graph, x)->dims[1];
-  const int64_t rows = ls_graph_tensor(graph, weight)->dims[0];
-  LS_ASSERT(rows % in == 0);
-  return first_output(graph, LS_OP_GROUPED_UP,
-                      &(ls_attributes){.experts = rows / in, .filled = routing->filled},
-                      (ls_tensor_id[]){x, weight, routing->experts}, NULL);
-}
-
-ls_tensor_id ls_graph_grouped_down(ls_graph *graph, ls_tensor_id x, ls_tensor_id weight,
-                                   int64_t experts, const ls_routing *routing) {
-  const int64_t rows = ls_graph_tensor(graph, weight)->dims[0];
-  LS_ASSERT(rows % experts == 0);
-  return first_output(
-      graph, LS_OP_GROUPED_DOWN, &(ls_attributes){.experts = experts, .filled = routing->filled},
-      (ls_tensor_id[]){x, weight, routing->experts}, (int64_t[]){0, rows / experts});
-}
-
-ls_tensor_id ls_graph_grouped_bias(ls_graph *graph, ls_tensor_id x, ls_tensor_id bias,
-                                   const ls_routing *routing) {
-  return first_output(graph, LS_OP_GROUPED_BIAS, NULL, (ls_tensor_id[]){x, bias, routing->experts},
-                      NULL);
-}
-
-ls_tensor_id ls_graph_grouped_weigh(ls_graph *graph, ls_tensor_id x, ls_tensor_id bias,
-                                    const ls_routing *routing) {
-  return first_output(graph, LS_OP_GROUPED_WEIGH, NULL,
-                      (ls_tensor_id[]){x, bias, routing->experts, routing->weights}, NULL);
-}
-
-ls_tensor_id ls_graph_weigh(ls_graph *graph, ls_tensor_id x, const ls_routing *routing) {
-  return first_output(graph, LS_OP_WEIGH, NULL, (ls_tensor_id[]){x, routing->weights}, NULL);
+  return ls_graph_first_output(graph, LS_OP_DROPOUT,
+                               &(ls_attributes){.dropout = rate, .site = ++graph->dropouts},
+                               (ls_tensor_id[]){x, graph->draws}, NULL);
 }
 
 /* What a loss is a mean over: what an op counts of labels and, where there is one, another input.
@@ -668,14 +494,14 @@ static void count_by(ls_graph *graph, ls_op_kind kind, ls_tensor_id second, int6
 
 void ls_graph_cross_entropy(ls_graph *graph, ls_tensor_id logits) {
   ls_tensor_id labels = graph->labels;
-  ls_tensor_id max = first_output(graph, LS_OP_XENT_MAX, NULL, &logits, NULL);
+  ls_tensor_id max = ls_graph_first_output(graph, LS_OP_XENT_MAX, NULL, &logits, NULL);
   int sums = ls_graph_node(graph, LS_OP_XENT_SUM, NULL, (ls_tensor_id[]){logits, max, labels},
                            LS_MAX_OUTPUTS, NULL);
   const ls_node *node = &graph->nodes.items[sums];
   ls_tensor_id sum = node->out[0], target = node->out[1];
   graph->logits = logits;
-  graph->loss =
-      first_output(graph, LS_OP_XENT_LOSS, NULL, (ls_tensor_id[]){max, sum, target, labels}, NULL);
+  graph->loss = ls_graph_first_output(graph, LS_OP_XENT_LOSS, NULL,
+                                      (ls_tensor_id[]){max, sum, target, labels}, NULL);
   count_by(graph, LS_OP_COUNT_VALID, none, 0);
 }
 
@@ -683,14 +509,15 @@ void ls_graph_weighted_cross_entropy(ls_graph *graph, ls_tensor_id logits) {
   const ls_tensor_id labels = graph->labels;
   const int64_t rows = ls_graph_tensor(graph, logits)->dims[0];
   graph->weights = add_source(graph, "weights", LS_ROLE_INPUT, LS_DOUBLE, rows, 0);
-  ls_tensor_id max = first_output(graph, LS_OP_XENT_MAX, NULL, &logits, NULL);
+  ls_tensor_id max = ls_graph_first_output(graph, LS_OP_XENT_MAX, NULL, &logits, NULL);
   int sums = ls_graph_node(graph, LS_OP_XENT_SUM_EACH, NULL, (ls_tensor_id[]){logits, max, labels},
                            LS_MAX_OUTPUTS, NULL);
   const ls_node *node = &graph->nodes.items[sums];
   ls_tensor_id sum = node->out[0], target = node->out[1];
   graph->logits = logits;
-  graph->loss = first_output(graph, LS_OP_XENT_LOSS_EACH, NULL,
-                             (ls_tensor_id[]){max, sum, target, labels, graph->weights}, NULL);
+  graph->loss =
+      ls_graph_first_output(graph, LS_OP_XENT_LOSS_EACH, NULL,
+                            (ls_tensor_id[]){max, sum, target, labels, graph->weights}, NULL);
   count_by(graph, LS_OP_COUNT_WEIGHTS, graph->weights, 0);
 }
 
@@ -703,19 +530,20 @@ void ls_graph_binary_cross_entropy(ls_graph *graph, ls_tensor_id logits, bool we
     graph->weights = add_source(graph, "weights", LS_ROLE_INPUT, LS_DOUBLE, classes, 0);
     ls_graph_tensor(graph, graph->weights)->whole = true;
   }
-  ls_tensor_id means =
-      first_output(graph, LS_OP_BCE_SUM, &attributes,
-                   (ls_tensor_id[]){logits, graph->labels, graph->sets, graph->weights}, NULL);
+  ls_tensor_id means = ls_graph_first_output(
+      graph, LS_OP_BCE_SUM, &attributes,
+      (ls_tensor_id[]){logits, graph->labels, graph->sets, graph->weights}, NULL);
   graph->logits = logits;
-  graph->loss =
-      first_output(graph, LS_OP_BCE_LOSS, NULL, (ls_tensor_id[]){means, graph->labels}, NULL);
+  graph->loss = ls_graph_first_output(graph, LS_OP_BCE_LOSS, NULL,
+                                      (ls_tensor_id[]){means, graph->labels}, NULL);
   count_by(graph, LS_OP_COUNT_VALID, none, 0);
 }
 
 /* The loss of sums that `kind` makes of logits, their max and what the teacher says. */
 static void distill(ls_graph *graph, ls_op_kind kind, const ls_attributes *attributes,
                     const ls_tensor_id in[5]) {
-  ls_tensor_id sums = first_output(graph, kind, attributes, in, (int64_t[]){0, LS_DISTILL_SUMS});
+  ls_tensor_id sums =
+      ls_graph_first_output(graph, kind, attributes, in, (int64_t[]){0, LS_DISTILL_SUMS});
   const int loss =
       ls_graph_node(graph, LS_OP_DISTILL_LOSS, attributes,
                     (ls_tensor_id[]){in[1], sums, graph->labels}, LS_MAX_OUTPUTS, NULL);
@@ -730,8 +558,8 @@ static void distill(ls_graph *graph, ls_op_kind kind, const ls_attributes *attri
 void ls_graph_distillation(ls_graph *graph, ls_tensor_id logits, ls_tensor_id teacher,
                            double temperature, double share) {
   const ls_attributes attributes = {.softmax_scale = 1 / temperature, .scale = share};
-  ls_tensor_id max = first_output(graph, LS_OP_XENT_MAX, NULL, &logits, NULL);
-  ls_tensor_id its_max = first_output(graph, LS_OP_XENT_MAX, NULL, &teacher, NULL);
+  ls_tensor_id max = ls_graph_first_output(graph, LS_OP_XENT_MAX, NULL, &logits, NULL);
+  ls_tensor_id its_max = ls_graph_first_output(graph, LS_OP_XENT_MAX, NULL, &teacher, NULL);
   distill(graph, LS_OP_DISTILL_SUM, &attributes,
           (ls_tensor_id[]){logits, max, teacher, its_max, graph->labels});
 }
@@ -742,7 +570,7 @@ void ls_graph_distillation_of_top(ls_graph *graph, ls_tensor_id logits, int64_t 
   const int64_t rows = ls_graph_tensor(graph, logits)->dims[0];
   graph->top_ids = add_source(graph, "top_ids", LS_ROLE_INPUT, LS_INDEX, rows, top);
   graph->top_below = add_source(graph, "top_below", LS_ROLE_INPUT, LS_ACCUMULATE, rows, top);
-  ls_tensor_id max = first_output(graph, LS_OP_XENT_MAX, NULL, &logits, NULL);
+  ls_tensor_id max = ls_graph_first_output(graph, LS_OP_XENT_MAX, NULL, &logits, NULL);
   distill(graph, LS_OP_DISTILL_TOP_SUM, &attributes,
           (ls_tensor_id[]){logits, max, graph->top_ids, graph->top_below, graph->labels});
 }
@@ -752,7 +580,7 @@ static void prefer(ls_graph *graph, ls_tensor_id logits, const ls_attributes *at
   const int64_t rows = ls_graph_tensor(graph, logits)->dims[0];
   const ls_attributes told = {.sequence = graph->sequence, .dpo_beta = attributes->dpo_beta};
   graph->reference = add_source(graph, "reference", LS_ROLE_INPUT, LS_DOUBLE, rows, 0);
-  ls_tensor_id max = first_output(graph, LS_OP_XENT_MAX, NULL, &logits, NULL);
+  ls_tensor_id max = ls_graph_first_output(graph, LS_OP_XENT_MAX, NULL, &logits, NULL);
   int sums = ls_graph_node(graph, LS_OP_XENT_SUM_EACH, NULL, (ls_tensor_id[]){logits, max, labels},
                            LS_MAX_OUTPUTS, NULL);
   ls_tensor_id sum = graph->nodes.items[sums].out[0], target = graph->nodes.items[sums].out[1];
@@ -780,8 +608,8 @@ static void make_units(ls_graph *graph, ls_tensor_id x, const ls_text_pairs *of,
   const int64_t pairs = graph->tokens / graph->sequence * of->pairs;
   const ls_attributes attributes = {.pairs = pairs, .texts = of->texts, .answers = answers};
   const ls_tensor_id sums =
-      first_output(graph, LS_OP_TEXT_SUMS, &attributes, (ls_tensor_id[]){x, graph->labels},
-                   (int64_t[]){answers ? pairs * (of->texts - 1) : pairs});
+      ls_graph_first_output(graph, LS_OP_TEXT_SUMS, &attributes, (ls_tensor_id[]){x, graph->labels},
+                            (int64_t[]){answers ? pairs * (of->texts - 1) : pairs});
   const int node = ls_graph_node(graph, LS_OP_UNIT_ROWS, NULL, &sums, LS_MAX_OUTPUTS, NULL);
   memcpy(units, graph->nodes.items[node].out, 2 * sizeof *units);
 }
@@ -798,8 +626,8 @@ void ls_graph_tell_texts(ls_graph *graph, ls_tensor_id x, const ls_text_pairs *o
   const ls_tensor_id own = graph->nodes.items[match].out[1];
   const ls_tensor_id found = graph->nodes.items[match].out[2];
   graph->loss =
-      first_output(graph, LS_OP_TEXT_LOSS, NULL, (ls_tensor_id[]){sum, own, all[1]}, NULL);
-  graph->rewards[0] = first_output(graph, LS_OP_TEXT_FOUND, NULL, &found, NULL);
+      ls_graph_first_output(graph, LS_OP_TEXT_LOSS, NULL, (ls_tensor_id[]){sum, own, all[1]}, NULL);
+  graph->rewards[0] = ls_graph_first_output(graph, LS_OP_TEXT_FOUND, NULL, &found, NULL);
   count_by(graph, LS_OP_COUNT_VALID, none, 0);
 }
 

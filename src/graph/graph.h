@@ -454,6 +454,10 @@ int64_t ls_tensor_elements(const ls_tensor *tensor);
  * the node is without those that the row has as optional. Returns the node's index. */
 int ls_graph_node(ls_graph *graph, ls_op_kind kind, const ls_attributes *attributes,
                   const ls_tensor_id *inputs, int needed, const int64_t *extra);
+/* The first output of such a node. */
+ls_tensor_id ls_graph_first_output(ls_graph *graph, ls_op_kind kind,
+                                   const ls_attributes *attributes, const ls_tensor_id *inputs,
+                                   const int64_t *extra);
 
 /* ls_op_flops of a node on global shapes. */
 double ls_node_flops(const ls_graph *graph, const ls_node *node);
