@@ -58,6 +58,10 @@ victims() {
   draw "$(echo "$all" | wc -l)"
   echo "$all" | sed -n "$((drawn + 1))p"
 }
+# Whether a process of the run lives besides its launcher.
+lives() {
+  ps -o pid=,stat= -g "$running" 2>/dev/null | grep -v "^ *$running " | grep -qv ' Z'
+}
 strike() {
   draw 10
   case $drawn in
@@ -82,6 +86,11 @@ strike() {
     # A launcher that is still starting its processes passes nothing on.
     [ -z "$launcher" ] || [ "$signals" != USR1 ] || [ $((waited % 100)) -ne 0 ] ||
       kill -USR1 $running 2>/dev/null || true
+    # Of a process killed as it connects, Open MPI 4.1's launcher says UNREACHABLE, and may then wait
+    # for a mutex of its own for ever (PMIx_server_finalize), when all it launched has ended.
+    if [ "$launcher" ] && [ $waited -ge 500 ] && [ $((waited % 100)) -eq 0 ] && ! lives; then
+      kill -KILL $running 2>/dev/null || true
+    fi
   done
   code=0
   wait $running 2>/dev/null || code=$?
