@@ -20,10 +20,10 @@ static float from_bits(uint32_t bits) {
 
 static void names_and_sizes(void **state) {
   (void)state;
-  static const char *const names[] = {"fp32",  "bf16",  "fp16", "fp64", "int32",
-                                      "int64", "uint8", "nf4",  "int8", "fp4"};
-  static const size_t bytes[] = {4, 2, 2, 8, 4, 8, 1, 36, 68, 36};
-  assert_int_equal(LS_DTYPE_COUNT, 10);
+  static const char *const names[] = {"fp32",  "bf16", "fp16", "fp64", "int32",      "int64",
+                                      "uint8", "nf4",  "int8", "fp4",  "nf4-double", "fp4-double"};
+  static const size_t bytes[] = {4, 2, 2, 8, 4, 8, 1, 36, 68, 36, 33, 33};
+  assert_int_equal(LS_DTYPE_COUNT, 12);
   for (int i = 0; i < LS_DTYPE_COUNT; i++) {
     assert_string_equal(ls_dtype_name((ls_dtype)i), names[i]);
     assert_int_equal(ls_dtype_bytes((ls_dtype)i), bytes[i]);
