@@ -105,8 +105,10 @@ static ls_status check(const made *of, ls_error *error) {
 static int count(const made *of, ls_collective collective) {
   int found = 0;
   for (int s = 0; s < of->layout.pp; s++)
-    for (int i = 0; i < of->stages[s]->instructions.count; i++)
-      found += of->stages[s]->instructions.items[i].collective == collective;
+    for (int i = 0; i < of->stages[s]->instructions.count; i++) {
+      const ls_instruction *each = &of->stages[s]->instructions.items[i];
+      found += each->collective == collective && each->phase != LS_END;
+    }
   return found;
 }
 

@@ -11,7 +11,7 @@
 #include "device/kernel.h"
 
 /* Of a rank: ops; moves; a queue for what is sent to, and one for what comes from, each stage; then
- * for each set of axes one of collectives inside of bodies, and one of those that are begun. */
+ * for each set of axes one of collectives inside of bodies, and one of those that last longer. */
 enum { COMPUTE, MOVES, MESSAGES };
 
 enum { NOBODY = -1 };
@@ -37,6 +37,7 @@ typedef struct rank {
   struct device *of;
   const ls_program *program;
   int number, queues;
+  const bool *stays; /* by instruction: it begins or ends a collective of its own body */
   queue *queue;
   int *floor; /* by queue: what the next item comes after */
   pthread_mutex_t lock;
@@ -198,16 +199,35 @@ static int first_of_groups(const rank *r) {
   return MESSAGES + 2 * ls_mesh_stages(r->of->mesh);
 }
 
-static int queue_of_group(const rank *r, const ls_instruction *each, bool begun) {
-  return first_of_groups(r) + 2 * (int)each->axes + begun;
-}
-
 static int queue_of(const rank *r, const ls_instruction *each) {
   if (each->collective == LS_COLLECTIVE_NONE) return COMPUTE;
   if (each->collective == LS_SEND) return MESSAGES + 2 * each->peer;
   if (each->collective == LS_RECEIVE) return MESSAGES + 2 * each->peer + 1;
   if (each->collective == LS_MOVE) return MOVES;
-  return queue_of_group(r, each, each->phase == LS_BEGIN && each->collective != LS_SUM_NUMBERS);
+  const bool lasts = each->phase != LS_WHOLE && each->collective != LS_SUM_NUMBERS &&
+                     !r->stays[each - r->program->instructions.items];
+  return first_of_groups(r) + 2 * (int)each->axes + lasts;
+}
+
+static bool same_operands(const ls_instruction *a, const ls_instruction *b) {
+  bool same = a->inputs == b->inputs && a->outputs == b->outputs;
+  for (int v = 0; v < a->inputs && same; v++) same = a->in[v] == b->in[v];
+  for (int v = 0; v < a->outputs && same; v++) same = a->out[v] == b->out[v];
+  return same;
+}
+
+static const bool *find_staying(ls_arena *arena, const ls_program *program) {
+  bool *stays = LS_NEW_ARRAY(arena, bool, program->instructions.count + 1);
+  const ls_instruction *items = program->instructions.items;
+  for (int b = 0; b < program->bodies.count; b++) {
+    const int end = program->bodies.items[b].first + program->bodies.items[b].count;
+    for (int i = program->bodies.items[b].first; i < end; i++)
+      for (int j = i + 1; j < end && items[i].phase == LS_BEGIN; j++)
+        if (items[j].phase == LS_END && items[j].collective == items[i].collective &&
+            same_operands(&items[i], &items[j]))
+          stays[i] = stays[j] = true;
+  }
+  return stays;
 }
 
 /* Whether what is in the queue runs beside bodies. */
@@ -237,11 +257,11 @@ static int find_begun(const rank *r, const queue *in, const ls_program_action *e
   for (int i = 0; i < in->items.count; i++) {
     const item *each = &in->items.items[i];
     const ls_instruction *begun = &r->program->instructions.items[each->instruction];
-    bool same = !ends[i] && begun->inputs == about->inputs && begun->outputs == about->outputs;
+    bool same = !ends[i] && begun->phase == LS_BEGIN && same_operands(begun, about);
     for (int v = 0; v < about->inputs && same; v++)
-      same = begun->in[v] == about->in[v] && same_place(r, each->action, ended, about->in[v]);
+      same = same_place(r, each->action, ended, about->in[v]);
     for (int v = 0; v < about->outputs && same; v++)
-      same = begun->out[v] == about->out[v] && same_place(r, each->action, ended, about->out[v]);
+      same = same_place(r, each->action, ended, about->out[v]);
     if (same) return i;
   }
   return NOBODY;
@@ -293,12 +313,8 @@ static void issue_body(rank *r, const ls_program_action *action, bool **ends, in
   for (int i = body->first; i < body->first + body->count; i++) {
     const ls_instruction *each = &program->instructions.items[i];
     const int number = queue_of(r, each);
-    if (each->phase == LS_END && transfers(r, number)) {
-      end_transfer(r, action, each, number, ends);
-      continue;
-    }
     if (each->phase == LS_END && each->collective != LS_SUM_NUMBERS) {
-      end_transfer(r, action, each, queue_of_group(r, each, true), ends);
+      end_transfer(r, action, each, number, ends);
       continue;
     }
     int *after = LS_NEW_ARRAY(r->of->arena, int, r->queues);
@@ -585,6 +601,7 @@ static void make_rank(device *of, int number) {
   r->of = of;
   r->number = number;
   r->program = program_of(of->stages, number);
+  r->stays = find_staying(of->arena, r->program);
   r->queues = first_of_groups(r) + 2 * (int)(ls_mesh_all(of->mesh) + 1);
   r->queue = LS_NEW_ARRAY(of->arena, queue, r->queues);
   r->floor = LS_NEW_ARRAY(of->arena, int, r->queues);
