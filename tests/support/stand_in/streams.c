@@ -2,8 +2,8 @@
  * somebody waits for it: of the streams whose next piece may begin, by what events say, one is
  * drawn (seed=N in LS_STAND_IN). drop=N: the Nth wait for an event is forgotten, and its stream
  * goes ahead of all others from then on; drop_word=N: the Nth for a word. early=N: the Nth word is
- * written at once, ahead of what is on its stream. slow=US: each piece of work takes as long, where
- * nobody here waits for a stream. Kernels are those of device/cuda/kernels, run by the shim.
+ * written at once, ahead of what is on its stream. slow=US: each piece of work takes as long.
+ * Kernels are those of device/cuda/kernels, run by the shim.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -126,6 +126,12 @@ static int awaits_others(void) {
   return 0;
 }
 
+static void pause_for(long microseconds) {
+  pthread_mutex_unlock(&lock);
+  usleep((unsigned)microseconds);
+  pthread_mutex_lock(&lock);
+}
+
 static void do_next(CUstream stream) {
   piece *next = stream->first;
   stream->first = next->next;
@@ -157,35 +163,26 @@ static int do_any(void) {
     if (streams[s] && may_begin(streams[s])) ready[count++] = streams[s];
   for (int r = 0; r < count; r++)
     if (ready[r]->hasty) ready[0] = ready[r], count = 1;
-  if (count) do_next(ready[draw() % (uint64_t)count]);
+  if (!count) return 0;
+  do_next(ready[draw() % (uint64_t)count]);
+  const long slow = stand_in_number("slow", 0);
+  if (slow) pause_for(slow);
   return count;
-}
-
-static void rest(void) {
-  pthread_mutex_unlock(&lock);
-  usleep(REST_US);
-  pthread_mutex_lock(&lock);
 }
 
 /* The same, which waits for one; the lock is held. */
 static void do_one(void) {
   if (do_any()) return;
   if (!awaits_others()) abort(); /* an event's version is never of the future */
-  rest();
+  pause_for(REST_US);
 }
 
 /* What streams have is done also while nobody here waits for it. */
 static void *do_all(void *unused) {
   (void)unused;
-  const long slow = stand_in_number("slow", 0);
   pthread_mutex_lock(&lock);
-  for (;;) {
-    if (!do_any()) rest();
-    if (!slow) continue;
-    pthread_mutex_unlock(&lock);
-    usleep((unsigned)slow);
-    pthread_mutex_lock(&lock);
-  }
+  for (;;)
+    if (!do_any()) pause_for(REST_US);
   return NULL;
 }
 
