@@ -56,6 +56,10 @@ ls_text_writer ls_generate_writer(const ls_generate_opened *opened, FILE *to);
 void ls_generate_tell(const ls_text_writer *writer, const ls_generate_opened *opened,
                       ls_generate_end end, int64_t rows);
 
+/* From now on how far long prompts are read stands on stderr. The arena must outlive the
+ * generator. */
+void ls_generate_show_reading(ls_arena *arena, ls_generator *generator);
+
 /* A conversation: lines of stdin, answers to stdout, until the end of stdin or /quit. */
 LS_CHECKED ls_status ls_generate_talk(const ls_generate_opened *opened, ls_generator *generator,
                                       ls_error *error);

@@ -300,16 +300,6 @@ static ls_status print_json(const ls_text *made, bool drafts, ls_error *error) {
   return ls_fail(error, LS_FAILED, "the text cannot be written: %s", strerror(errno));
 }
 
-/* What stands before a text: where its prompt is from, and what it continues. */
-static ls_status print_before(const ls_text_writer *out, const ls_prompt *prompt, ls_error *error) {
-  if (prompt->where) {
-    char line[512];
-    const int length = snprintf(line, sizeof line, "==> %.500s <==\n", prompt->where);
-    LS_TRY(ls_text_writer_put(out, line, (size_t)length, error));
-  }
-  return prompt->text ? ls_text_writer_put(out, prompt->text, prompt->text_bytes, error) : LS_OK;
-}
-
 static ls_status print_made(void *context, int number, const ls_text *made, ls_error *error) {
   generating *self = context;
   const ls_generate_opened *opened = &self->opened;
@@ -325,7 +315,7 @@ static ls_status print_made(void *context, int number, const ls_text *made, ls_e
     return LS_OK;
   }
   const ls_text_writer out = ls_generate_writer(opened, stdout);
-  LS_TRY(print_before(&out, made->prompt, error));
+  LS_TRY(ls_text_writer_put_prompt(&out, made->prompt, error));
   LS_TRY(ls_text_writer_put(&out, made->text, made->bytes, error));
   LS_TRY(ls_text_writer_put(&out, "\n", 1, error));
   ls_generate_tell(made->writer, opened, made->end, rows);
@@ -338,7 +328,7 @@ static ls_status stream_prompts(generating *self, ls_error *error) {
     const ls_prompt *prompt = &self->prompts.list.items[p];
     ls_generate_end end;
     ls_text_writer out = ls_generate_writer(&self->opened, stdout);
-    LS_TRY(print_before(&out, prompt, error));
+    out.repeats = true;
     ls_status status = ls_text_writer_run(&out, self->generator, prompt, false, &end, error);
     if (status == LS_OK) status = ls_text_writer_put(&out, "\n", 1, error);
     if (status != LS_OK)
@@ -459,6 +449,7 @@ static void tell_memory(const generating *self) {
 static ls_status use(void *context, ls_generator *generator, ls_error *error) {
   generating *self = context;
   self->generator = generator;
+  ls_generate_show_reading(self->arena, generator);
   tell_memory(self);
   if (self->draft.tokens)
     LS_TRY(ls_generator_set_draft(self->draft_arena, generator, &self->draft, error));

@@ -174,6 +174,11 @@ ls_status ls_generator_set_draft(ls_arena *arena, ls_generator *generator,
   return ls_draft_create(arena, options, generator, &generator->draft, error);
 }
 
+void ls_generator_tell(ls_generator *generator, ls_generate_told *told, void *context) {
+  generator->told = told;
+  generator->told_context = context;
+}
+
 const ls_model_config *ls_generator_config(const ls_generator *generator) {
   return &generator->decoding->session.config;
 }
@@ -276,17 +281,32 @@ static bool all_have_enough(const ls_generator *self) {
   return all;
 }
 
-ls_status ls_generator_feed_pending(ls_generator *self, ls_error *error) {
+static ls_status tell_fed(const ls_generator *self, int64_t done, ls_error *error) {
+  if (!self->told) return LS_OK;
+  return self->told(self->told_context, done, self->pending_count, error);
+}
+
+static ls_status feed_programs(ls_generator *self, int64_t *done, ls_error *error) {
   const float *none;
-  for (int64_t done = 0; done < self->pending_count;) {
-    if (all_have_enough(self)) break;
-    const int which = ls_decoding_choose(self->decoding, done, self->pending_count - done);
+  while (*done < self->pending_count && !all_have_enough(self)) {
+    const int which = ls_decoding_choose(self->decoding, *done, self->pending_count - *done);
     const int64_t width = ls_decoding_tokens(self->decoding, which);
     const int64_t tokens = width < self->pending_count ? width : self->pending_count;
-    if (done + tokens > self->pending_count) done = self->pending_count - tokens;
-    LS_TRY(run_program(self, which, self->pending + done, tokens, &none, error));
-    done += tokens;
+    if (*done + tokens > self->pending_count) *done = self->pending_count - tokens;
+    LS_TRY(run_program(self, which, self->pending + *done, tokens, &none, error));
+    *done += tokens;
+    LS_TRY(tell_fed(self, *done, error));
   }
+  return LS_OK;
+}
+
+ls_status ls_generator_feed_pending(ls_generator *self, ls_error *error) {
+  int64_t done = 0;
+  if (self->pending_count == 0) return LS_OK;
+  LS_TRY(tell_fed(self, 0, error));
+  const ls_status status = feed_programs(self, &done, error);
+  if (done < self->pending_count) (void)!tell_fed(self, -1, NULL);
+  LS_TRY(status);
   for (int64_t i = 0; i < self->pending_count; i++) {
     ls_sequence *of = &self->sequences[self->pending[i].sequence];
     if (self->pending[i].position >= of->fed) end(of, LS_GENERATE_ENOUGH);

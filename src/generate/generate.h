@@ -79,6 +79,12 @@ typedef struct ls_draft_counts {
 LS_CHECKED ls_status ls_generator_set_draft(ls_arena *arena, ls_generator *generator,
                                             const ls_draft_options *options, ls_error *error);
 
+/* Told as prompts are fed, on the generator's thread: `done` of the `all` tokens that are fed
+ * together: first 0, then what each program adds up to, -1 where the rest is given up. An error of
+ * it ends the work. */
+typedef ls_status ls_generate_told(void *context, int64_t done, int64_t all, ls_error *error);
+void ls_generator_tell(ls_generator *generator, ls_generate_told *told, void *context);
+
 /* Tokens of a sequence that can be fed in all, and sequences at once. */
 int64_t ls_generator_rows(const ls_generator *generator);
 

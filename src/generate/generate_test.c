@@ -495,11 +495,26 @@ static bool has_enough(void *context) {
   return ((patience *)context)->left-- == 0;
 }
 
+/* What is told of prompts that are fed. */
+typedef struct told_of {
+  int64_t done, all;
+  int times, fails_at; /* 0: at none */
+} told_of;
+
+static ls_status note_fed(void *context, int64_t done, int64_t all, ls_error *error) {
+  told_of *self = context;
+  assert_true(done == 0 || done > self->done || done == -1);
+  *self = (told_of){done, all, self->times + 1, self->fails_at};
+  return self->times == self->fails_at ? ls_fail(error, LS_FAILED, "told") : LS_OK;
+}
+
 static void test_enough(void **state) {
   (void)state;
   int32_t ids[100] = {0};
   ls_error error = {0};
+  told_of told = {.done = 5};
   ls_generator *generator = open_model(models[1], LS_F32, 20);
+  ls_generator_tell(generator, note_fed, &told);
   for (int left = 0; left < 4; left++) { /* before the prompt of one program, then tokens */
     patience with = {.left = left};
     ls_generate_end end;
@@ -512,7 +527,13 @@ static void test_enough(void **state) {
     assert_int_equal(ls_generate(generator, &request, &end, &error), LS_OK);
     assert_int_equal(end, LS_GENERATE_ENOUGH);
     assert_int_equal(with.kept.count, left);
+    assert_int_equal(told.done, left ? 8 : -1); /* the last token is fed with logits */
+    assert_int_equal(told.all, 8);
   }
+  const float *logits;
+  told = (told_of){.fails_at = 2};
+  assert_int_equal(ls_generator_feed(generator, ids, 9, &logits, &error), LS_FAILED);
+  assert_string_equal(error.text, "told");
   ls_generator_destroy(&generator);
 }
 
@@ -536,7 +557,12 @@ static void test_long_prompts(void **state) {
     const float *expected = NULL;
     while (fed < count) expected = feed(one, ids + fed++, 1);
     ls_generator_reset(many);
+    told_of told = {0};
+    ls_generator_tell(many, note_fed, &told);
     const float *found = feed(many, ids, count);
+    assert_int_equal(told.done, count - 1);
+    assert_int_equal(told.all, count - 1);
+    assert_true(count == 1 ? told.times == 0 : told.times >= 2);
     for (int v = 0; v < vocabulary; v++)
       if (fabsf(found[v] - expected[v]) > 1e-4f * (1 + fabsf(expected[v])))
         fail_msg("%d tokens: logit %d is %.7g and %.7g", count, v, (double)found[v],

@@ -44,6 +44,8 @@ struct ls_generator {
   int64_t reused;            /* tokens by the last request */
   ls_decoder_token *pending; /* of prompts, [sequences * rows] */
   int64_t pending_count;
+  ls_generate_told *told; /* NULL: nobody is */
+  void *told_context;
 };
 
 /* Has a sequence hold `count` ids: goes back to where they and what is cached part. All but the

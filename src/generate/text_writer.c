@@ -26,6 +26,22 @@ ls_status ls_text_writer_put(const ls_text_writer *writer, const char *text, siz
   return ls_fail(error, LS_FAILED, "the text cannot be written: %s", strerror(errno));
 }
 
+ls_status ls_text_writer_put_prompt(const ls_text_writer *writer, const ls_prompt *prompt,
+                                    ls_error *error) {
+  if (prompt->where) {
+    char line[512];
+    const int length = snprintf(line, sizeof line, "==> %.500s <==\n", prompt->where);
+    LS_TRY(ls_text_writer_put(writer, line, (size_t)length, error));
+  }
+  return prompt->text ? ls_text_writer_put(writer, prompt->text, prompt->text_bytes, error) : LS_OK;
+}
+
+static ls_status put_before(ls_text_writer *self, ls_error *error) {
+  const ls_prompt *before = self->before;
+  self->before = NULL;
+  return before ? ls_text_writer_put_prompt(self, before, error) : LS_OK;
+}
+
 /* Bytes of tokens, as whole characters. */
 static ls_status put_bytes(ls_text_writer *self, const char *bytes, size_t count, ls_error *error) {
   enum { AT_ONCE = 256 };
@@ -76,6 +92,7 @@ static ls_status put_token(void *context, int32_t id, ls_error *error) {
   const char *piece = ls_tokenizer_piece(tokenizer, id, small, &bytes);
   self->last = ls_now_s();
   if (self->tokens++ == 0) self->first = self->last;
+  LS_TRY(put_before(self, error));
   if (!piece || !bytes || ls_tokenizer_is_special(tokenizer, id)) return LS_OK;
   if (self->answers && self->tokens == 1 && has_space_in_front(tokenizer, id, piece))
     piece++, bytes--;
@@ -90,6 +107,7 @@ static bool has_enough(void *context) {
 
 ls_generate_request ls_text_writer_request(ls_text_writer *writer, const ls_prompt *prompt) {
   writer->answers = !prompt->text;
+  writer->before = writer->repeats ? prompt : NULL;
   writer->prompt_tokens = prompt->count;
   writer->begin = ls_now_s();
   return (ls_generate_request){.prompt = prompt->ids,
@@ -106,6 +124,7 @@ ls_generate_request ls_text_writer_request(ls_text_writer *writer, const ls_prom
 
 ls_status ls_text_writer_end(ls_text_writer *writer, ls_generate_end *end, ls_error *error) {
   char text[LS_UTF8_MOST(0)];
+  LS_TRY(put_before(writer, error));
   if (writer->ended) *end = LS_GENERATE_END_ID;
   if (!writer->ended) LS_TRY(put_bytes(writer, writer->end.text, writer->held, error));
   return ls_text_writer_put(writer, text, ls_utf8_end(&writer->stream, text), error);

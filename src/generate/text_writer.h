@@ -22,8 +22,10 @@ typedef struct ls_text_writer {
   int64_t most;        /* new tokens */
   FILE *to, *copy;     /* either may be NULL */
   bool (*stops)(void); /* NULL: never */
+  bool repeats; /* where the prompt is from, and its text, are written ahead of what is new */
   /* The writer's own; all 0. */
-  bool answers; /* what is written is the answer to a question */
+  bool answers;            /* what is written is the answer to a question */
+  const ls_prompt *before; /* the prompt, until it is repeated */
   ls_utf8_stream stream;
   size_t held; /* bytes of the text that ends an answer which are there and not yet written */
   bool ended;  /* all of them */
@@ -43,6 +45,10 @@ LS_CHECKED ls_status ls_text_writer_end(ls_text_writer *writer, ls_generate_end 
 LS_CHECKED ls_status ls_text_writer_run(ls_text_writer *writer, ls_generator *generator,
                                         const ls_prompt *prompt, bool continues,
                                         ls_generate_end *end, ls_error *error);
+
+/* Writes where a prompt is from, where that is known, and its text, where it is continued. */
+LS_CHECKED ls_status ls_text_writer_put_prompt(const ls_text_writer *writer,
+                                               const ls_prompt *prompt, ls_error *error);
 
 /* Writes text as it is. */
 LS_CHECKED ls_status ls_text_writer_put(const ls_text_writer *writer, const char *text,

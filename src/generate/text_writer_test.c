@@ -156,6 +156,12 @@ static void an_answer_ends_before_its_end(void **state) {
     assert_written(generator, writer, &question, as_text(all.bytes, find_text(&all, stop)),
                    LS_GENERATE_END_ID);
     assert_written(generator, writer, &text, as_text(all.bytes, (size_t)all.count), end);
+    const ls_prompt from = {.ids = ids, .count = 3, .text = "any", .text_bytes = 3, .where = "a:1"};
+    writer.repeats = true;
+    const char *whole = as_text(all.bytes, (size_t)all.count);
+    assert_written(generator, writer, &from, ls_arena_printf(arena, "==> a:1 <==\nany%s", whole),
+                   end);
+    writer.repeats = false;
     writer.end.text = ls_arena_printf(arena, "%s%s", stop, "\x01\x02\x03never");
     assert_written(generator, writer, &question, as_text(all.bytes, (size_t)all.count), end);
     found++;
