@@ -9,60 +9,19 @@ set -u
 tests=$(cd "$(dirname "$0")" && pwd)
 . "$tests/support/small_run.sh"
 . "$tests/support/stand_ins.sh"
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
-export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # memory that MPI keeps to its end
-launcher=${MPIRUN:-mpirun}
-command -v "$launcher" >/dev/null || { echo "skipped: no $launcher"; exit 77; }
-flags=${MPIRUN_FLAGS:-}
-[ -n "$flags" ] || ! "$launcher" --version 2>&1 | grep -q "Open MPI\|OpenRTE" || flags="--bind-to none"
-
-# One process on a host with GPUs; $GPUS is what the stand-ins are told, $GPUS_1 what rank 1's are.
-cat >gpu <<END
-#!/bin/sh
-export LD_LIBRARY_PATH="$stand_in\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}" LS_STAND_IN="\$GPUS"
-[ "\${OMPI_COMM_WORLD_RANK:-\${PMI_RANK:-}}" != 1 ] || [ -z "\${GPUS_1:-}" ] || LS_STAND_IN="\$GPUS_1"
-echo \$\$ >"$work/pid-\${OMPI_COMM_WORLD_RANK:-\${PMI_RANK:-0}}"
-exec "$plain" "\$@"
-END
-chmod +x gpu
-
-cat >llama.json <<'END'
-{"model_type": "llama", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 96,
- "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
- "max_position_embeddings": 32}
-END
-cat >tied.json <<'END'
-{"model_type": "llama", "vocab_size": 259, "hidden_size": 32, "intermediate_size": 48,
- "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 32,
- "tie_word_embeddings": true}
-END
-cat >run.yaml <<'END'
-model: llama.json
-data: {text: text.txt, tokenizer: bytes, seq_len: 16, validation: 0}
-train: {batch: 4, lr: 1e-3, steps: 2, warmup: 1}
-eval: {every: 0}
-checkpoint: {every: 0}
-comm: {timeout: 60} # what is right may wait long on a loaded machine
-numerics: exact
-dtype: fp32
-END
+steps=2
+. "$tests/support/gpu_processes.sh"
+[ $mpi = yes ] || exit 77
+printf 'numerics: exact\ndtype: fp32\n' >>run.yaml
 
 export GPUS="gpus=4" GPUS_1=
-# under COUNT STATUS words...: ranks are processes; of several that fail the first to end gives
-# mpirun its status.
-under() {
-  count=$1 expected=$2 code=0
+# train COUNT STATUS words...: by processes.
+train() {
+  count=$1 expected=$2
   shift 2
   rm -rf gpu-run
-  # shellcheck disable=SC2086
-  timeout 120 "$launcher" $flags -n "$count" "$work/gpu" train run.yaml out=gpu-run device.kind=cuda \
-    "$@" >output 2>log </dev/null || code=$?
-  if grep -q "has no MPI\|without MPI" log; then echo "skipped: this build has no MPI"; exit 77; fi
-  case " $expected " in *" $code "*) ;; *)
-    fail "$count processes, $GPUS, $GPUS_1, $*: exit status $code, expected $expected: $(cat log)" ;;
-  esac
-  passed=$((passed + 1))
+  under "$count" "$expected" train run.yaml out=gpu-run device.kind=cuda "$@"
+  [ $mpi = yes ] || exit 77
 }
 numbers() { grep -o '"\(loss\|grad_norm\)": *[0-9.e-]*' gpu-run/metrics.jsonl; }
 alike() { # NAME
@@ -87,7 +46,7 @@ everywhere() {
   lockstep=$plain
   GPUS="gpus=4,seed=$seed,left=$work/left,log=$work/calls"
   rm -f calls
-  under "$count" 0 "$@" # without a word about the engine
+  train "$count" 0 "$@" # without a word about the engine
   alike processes
   ! grep -qF "data between ranks goes" log || fail "another engine was taken: $(cat log)"
   [ ! -s left ] || fail "not given back: $(cat left)"
@@ -104,12 +63,12 @@ everywhere 4 dtype=bf16 mesh.dp_shard=2 zero=1 mesh.tp=2
 everywhere 2 mesh.dp_shard=2 zero=1 mesh.tp=2 -n 4 # two threads in each process
 
 # What is missing at one rank is said, and all go through the host.
-under 2 0 mesh.dp_shard=2 comm.engine=staged
+train 2 0 mesh.dp_shard=2 comm.engine=staged
 numbers >numbers-expected
 instead() { # SETTINGS TEXT: of rank 1's
   GPUS_1="$1"
   rm -f left
-  under 2 0 mesh.dp_shard=2
+  train 2 0 mesh.dp_shard=2
   says "$2"
   says "through the host's memory, which is slow"
   alike instead
@@ -124,10 +83,10 @@ instead "$none,fail=1,only=cuMemImportFromShareableHandle" \
   "rank 1: rank 0's memory: cuMemImportFromShareableHandle of GPU 1"
 instead "$none,fail=1,only=cuMemHostGetDevicePointer_v2" "cuMemHostGetDevicePointer_v2 of GPU 1"
 GPUS="gpus=4,peers=none" GPUS_1=
-under 2 0 mesh.dp_shard=2
+train 2 0 mesh.dp_shard=2
 says "rank 0: rank 1's memory: GPU 0 has no peer access to GPU 1"
 alike apart
-under 2 2 mesh.dp_shard=2 comm.engine=peer
+train 2 2 mesh.dp_shard=2 comm.engine=peer
 says "comm.engine: peer does not carry the data of this run"
 says "GPU 0 has no peer access to GPU 1"
 GPUS="gpus=4"
@@ -138,7 +97,7 @@ for failing in cuMemExportToShareableHandle:2 cuMemImportFromShareableHandle:2 c
   call=${failing%:*}
   GPUS_1="gpus=4,left=$work/left,fail=${failing#*:},only=$call"
   rm -f left
-  under 2 3 mesh.dp_shard=2 zero=3 comm.timeout=20
+  train 2 3 mesh.dp_shard=2 zero=3 comm.timeout=20
   grep -q "^lockstep train: .*\($call of GPU 1\|GPU hands out no memory as files\)" log ||
     fail "$failing: $(cat log)"
   [ ! -s left ] || fail "$failing: not given back: $(cat left)"
@@ -148,16 +107,16 @@ done
 # ahead of what it speaks of ends the run.
 GPUS="gpus=4,slow=2000"
 GPUS_1=
-under 2 0 mesh.dp_shard=2 zero=1 train.steps=1
+train 2 0 mesh.dp_shard=2 zero=1 train.steps=1
 numbers >numbers-expected
 for wait in 4 6 8 10 none; do
   [ $wait != none ] || fail "no wait for a word is missed"
   GPUS_1="gpus=4,drop_word=$wait"
-  under 2 0 mesh.dp_shard=2 zero=1 train.steps=1
+  train 2 0 mesh.dp_shard=2 zero=1 train.steps=1
   numbers | cmp -s numbers-expected - || break
 done
 GPUS_1="gpus=4,slow=2000,early=4"
-under 2 3 mesh.dp_shard=2 zero=1 train.steps=1 comm.timeout=8
+train 2 3 mesh.dp_shard=2 zero=1 train.steps=1 comm.timeout=8
 grep -q "^lockstep train: .*rank [01]: waited 8[.0-9]* s for .* in .* of .* fp" log || fail "$(cat log)"
 
 # A process is killed: the other ends soon and says which, in what.
