@@ -222,6 +222,26 @@ ls_status ls_rank_write_parameter(ls_rank *rank, const ls_program *program, int 
   return LS_OK;
 }
 
+ls_status ls_rank_write_scales(ls_rank *rank, const ls_program *program, int parameter,
+                               ls_first_numbers *of, void *context, ls_error *error) {
+  const int64_t blocks = ls_program_parameter_elements(&program->parameters[parameter]);
+  ls_arena *scratch = ls_arena_create();
+  float *scales = LS_NEW_ARRAY(scratch, float, blocks);
+  float *nested = LS_NEW_ARRAY(scratch, float, ls_scales_nested(blocks));
+  for (int64_t b = 0; b < blocks; b++) {
+    double numbers[LS_BLOCK_WEIGHTS];
+    float weights[LS_BLOCK_WEIGHTS];
+    of(context, b * LS_BLOCK_WEIGHTS, LS_BLOCK_WEIGHTS, numbers);
+    ls_convert(weights, LS_F32, numbers, LS_F64, LS_BLOCK_WEIGHTS);
+    ls_blocks_scales(weights, 1, &scales[b]);
+  }
+  ls_scales_measure(scales, blocks, nested);
+  const ls_status status = ls_rank_write_parameter(rank, program, parameter + 1, LS_PART_MASTER, 0,
+                                                   ls_scales_nested(blocks), nested, LS_F32, error);
+  ls_arena_destroy(&scratch);
+  return status;
+}
+
 ls_status ls_rank_write_box(ls_rank *rank, const ls_program *program, int parameter,
                             ls_state_part part, const ls_box *box, const void *data, ls_dtype dtype,
                             ls_error *error) {

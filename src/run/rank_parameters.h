@@ -21,7 +21,15 @@ LS_CHECKED ls_status ls_rank_write_parameter(ls_rank *rank, const ls_program *pr
                                              int64_t count, const void *data, ls_dtype dtype,
                                              ls_error *error);
 
-/* The same for a box of the whole parameter; `data` is the box alone, row-major. */
+/* Fills `numbers` [count] with numbers [first, first + count) of a parameter as it begins. */
+typedef void ls_first_numbers(void *context, int64_t first, int64_t count, double *numbers);
+
+/* Writes the numbers by which a parameter of double blocks has its scales, as its first numbers
+ * have them: ahead of those. Not collective, as above. */
+LS_CHECKED ls_status ls_rank_write_scales(ls_rank *rank, const ls_program *program, int parameter,
+                                          ls_first_numbers *of, void *context, ls_error *error);
+
+/* ls_rank_write_parameter for a box of the whole parameter; `data` is the box alone, row-major. */
 LS_CHECKED ls_status ls_rank_write_box(ls_rank *rank, const ls_program *program, int parameter,
                                        ls_state_part part, const ls_box *box, const void *data,
                                        ls_dtype dtype, ls_error *error);

@@ -3,9 +3,7 @@
 
 #include <string.h>
 
-#include "base/blocks.h"
 #include "base/random.h"
-#include "base/scales.h"
 #include "session/load_parameters.h"
 #include "session/session.h"
 #include "store/adapters.h"
@@ -95,38 +93,27 @@ static ls_status initialise_piece(const ls_session *session, ls_rank *rank, int 
                                  error);
 }
 
-/* What the scales of a weight that is drawn stand for. */
-static ls_status initialise_nested(const ls_session *session, ls_rank *rank, int p,
-                                   ls_error *error) {
-  const ls_program *program = ls_rank_program(rank, LS_SESSION_STEP);
-  const ls_program_parameter *about = &program->parameters[p];
-  const int64_t blocks = ls_program_parameter_elements(about);
-  ls_arena *scratch = ls_arena_create();
-  float *scales = LS_NEW_ARRAY(scratch, float, blocks);
-  float *nested = LS_NEW_ARRAY(scratch, float, ls_scales_nested(blocks));
-  for (int64_t b = 0; b < blocks; b++) {
-    double values[LS_BLOCK_WEIGHTS];
-    float weights[LS_BLOCK_WEIGHTS];
-    initial_values(&session->graph->parameters.items[p].about, (uint64_t)session->run->train.seed,
-                   b * LS_BLOCK_WEIGHTS, LS_BLOCK_WEIGHTS, values);
-    ls_convert(weights, LS_F32, values, LS_F64, LS_BLOCK_WEIGHTS);
-    ls_blocks_scales(weights, 1, &scales[b]);
-  }
-  ls_scales_measure(scales, blocks, nested);
-  const ls_status status = ls_rank_write_parameter(rank, program, p + 1, LS_PART_MASTER, 0,
-                                                   ls_scales_nested(blocks), nested, LS_F32, error);
-  ls_arena_destroy(&scratch);
-  return status;
+/* A parameter whose numbers are drawn. */
+typedef struct drawn {
+  const ls_session *session;
+  int parameter;
+} drawn;
+
+static void draw_numbers(void *context, int64_t first, int64_t count, double *numbers) {
+  const drawn *self = context;
+  initial_values(&self->session->graph->parameters.items[self->parameter].about,
+                 (uint64_t)self->session->run->train.seed, first, count, numbers);
 }
 
-static ls_status initialise_nested_turn(void *work, int thread, int64_t p, ls_error *error) {
+static ls_status initialise_scales(void *work, int thread, int64_t p, ls_error *error) {
   (void)thread;
   const initialising *self = work;
   const ls_program *program = ls_rank_program(self->rank, LS_SESSION_STEP);
   if (self->first_piece[p + 1] == self->first_piece[p] || !program->parameters[p].present ||
       !ls_precision_is_double(program->parameters[p].precision))
     return LS_OK;
-  return initialise_nested(self->session, self->rank, (int)p, error);
+  return ls_rank_write_scales(self->rank, program, (int)p, draw_numbers,
+                              &(drawn){self->session, (int)p}, error);
 }
 
 static int64_t piece_elements(const ls_program_parameter *parameter) {
@@ -170,7 +157,7 @@ static ls_status initialise(const ls_session *session, ls_rank *rank, bool new_a
   }
   const int threads = session->device.facts.threads;
   ls_status status =
-      ls_host_share(threads, 64, program->parameter_count, initialise_nested_turn, &work, error);
+      ls_host_share(threads, 64, program->parameter_count, initialise_scales, &work, error);
   if (status == LS_OK)
     status = ls_host_share(threads, 64, work.first_piece[program->parameter_count], initialise_turn,
                            &work, error);

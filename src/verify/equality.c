@@ -7,7 +7,6 @@
 
 #include "base/blocks.h"
 #include "base/random.h"
-#include "base/scales.h"
 #include "base/sets.h"
 #include "comm/engine.h"
 #include "ir/saved.h"
@@ -46,24 +45,17 @@ static double initial(const ls_parameter_record *parameter, uint64_t seed, int64
   return (parameter->about.init == LS_INIT_ZEROS ? 0.1 : 0.2) * noise;
 }
 
-static ls_status write_nested(ls_rank *rank, const job *work, int p, ls_error *error) {
-  const ls_program *program = ls_rank_program(rank, 0);
-  const int64_t blocks = ls_program_parameter_elements(&program->parameters[p]);
-  ls_arena *scratch = ls_arena_create();
-  float *scales = LS_NEW_ARRAY(scratch, float, blocks);
-  float *nested = LS_NEW_ARRAY(scratch, float, ls_scales_nested(blocks));
-  for (int64_t b = 0; b < blocks; b++) {
-    float weights[LS_BLOCK_WEIGHTS];
-    for (int64_t i = 0; i < LS_BLOCK_WEIGHTS; i++)
-      weights[i] = (float)initial(&work->graph->parameters.items[p], work->experiment->seed,
-                                  b * LS_BLOCK_WEIGHTS + i);
-    ls_blocks_scales(weights, 1, &scales[b]);
-  }
-  ls_scales_measure(scales, blocks, nested);
-  const ls_status status = ls_rank_write_parameter(rank, program, p + 1, LS_PART_MASTER, 0,
-                                                   ls_scales_nested(blocks), nested, LS_F32, error);
-  ls_arena_destroy(&scratch);
-  return status;
+/* A parameter whose numbers are drawn. */
+typedef struct drawn {
+  const job *work;
+  int parameter;
+} drawn;
+
+static void draw_numbers(void *context, int64_t first, int64_t count, double *numbers) {
+  const drawn *self = context;
+  for (int64_t i = 0; i < count; i++)
+    numbers[i] = initial(&self->work->graph->parameters.items[self->parameter],
+                         self->work->experiment->seed, first + i);
 }
 
 static ls_status write_parameters(ls_rank *rank, const job *work, ls_error *error) {
@@ -71,15 +63,14 @@ static ls_status write_parameters(ls_rank *rank, const job *work, ls_error *erro
   for (int p = 0; p < program->parameter_count; p++) {
     const int64_t each = ls_precision_numbers(program->parameters[p].precision);
     const int64_t count = work->result->elements[p] / each;
+    drawn of = {work, p};
     const bool zeroed = is_zeroed(work->experiment, program->parameters[p].name);
     if (program->parameters[p].precision == LS_SCALES) continue;
     if (ls_precision_is_double(program->parameters[p].precision))
-      LS_TRY(write_nested(rank, work, p, error));
+      LS_TRY(ls_rank_write_scales(rank, program, p, draw_numbers, &of, error));
     for (int64_t i = 0; i < count; i++) {
       double values[LS_BLOCK_WEIGHTS] = {0};
-      for (int64_t j = 0; j < each && !zeroed; j++)
-        values[j] =
-            initial(&work->graph->parameters.items[p], work->experiment->seed, i * each + j);
+      if (!zeroed) draw_numbers(&of, i * each, each, values);
       LS_TRY(
           ls_rank_write_parameter(rank, program, p, LS_PART_MASTER, i, 1, values, LS_F64, error));
     }
