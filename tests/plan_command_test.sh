@@ -104,6 +104,8 @@ run 2 plan $model --on yen.yaml --on 4xRTX3090
 says "yen.yaml costs JPY and 4xRTX3090 USD; expected prices in one currency"
 run 2 plan $model --on A100-SXM-80 -n 8 --tokens 1B --within 3d
 says "-n 8 beside --within: expected one of them"
+run 2 plan $model --on 4xA100-SXM-80 --tokens 1B --within 3d
+says "--on 4xA100-SXM-80: --within finds how many devices; expected --on A100-SXM-80"
 for key in offload.optimizer=nvme offload.activations=nvme; do
   run 2 plan $model --on 4xA100-SXM-80 $key
   says "give drive.read_gb_per_s"

@@ -169,7 +169,8 @@ static void print_cluster(const ls_catalog *catalog, const ls_cluster *c) {
   if (c->peer) print_link(catalog, "within a host", c->peer->id, c->peer_bytes_per_s);
   if (c->devices > c->per_host && c->network) {
     print_link(catalog, "between hosts", c->network->id, 0);
-    printf("  %-26s %d, oversubscribed %g times\n", "NICs a host", c->nics, c->oversubscription);
+    printf("  %-26s %d, oversubscribed %g times%s\n", "NICs a host", c->nics, c->oversubscription,
+           c->rails ? " but for rails" : "");
   }
   if (c->hour > 0)
     printf("  %-26s %.2f %s (%.4g for a device, %s)\n", "an hour of all", c->hour * c->devices,

@@ -121,8 +121,12 @@ static ls_status write_winner(ls_arena *arena, const ls_planned *of, const char 
 static ls_status pose_machine(ls_arena *arena, const ls_plan_question *asked, const char *on,
                               ls_plan_answer *made, ls_error *error) {
   int devices = 0;
-  if (asked->within_s > 0 || asked->budget > 0)
-    LS_TRY(ls_plan_enough(arena, asked, on, &devices, error));
+  const bool counts = asked->within_s > 0 || asked->budget > 0;
+  const size_t digits = on ? strspn(on, "0123456789") : 0;
+  if (counts && digits && (on[digits] == 'x' || on[digits] == 'X'))
+    return ls_fail(error, LS_INPUT, "--on %s: %s finds how many devices; expected --on %s", on,
+                   asked->within_s > 0 ? "--within" : "--budget", on + digits + 1);
+  if (counts) LS_TRY(ls_plan_enough(arena, asked, on, &devices, error));
   return ls_plan_pose(arena, asked, on, devices, &made->planned, error);
 }
 

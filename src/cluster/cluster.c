@@ -15,7 +15,7 @@ typedef struct cluster_file {
   const char *accelerator, *peer, *network, *region, *currency;
   int64_t devices, per_host, nics, cores;
   double peer_bytes_per_s, oversubscription, host_memory, host_rate, read, write, hour;
-  bool access;
+  bool access, rails;
   ls_reached reached;
 } cluster_file;
 
@@ -30,6 +30,7 @@ static const ls_field file_fields[] = {
     OF("network.link", TEXT, network, 1),
     OF("network.nics", COUNT, nics, 1),
     OF("network.oversubscription", NUMBER, oversubscription, 1),
+    OF("network.rails", BOOL, rails, 1),
     OF("host.memory_gib", NUMBER, host_memory, 1073741824.0),
     OF("host.cores", COUNT, cores, 1),
     OF("host.gb_per_s", NUMBER, host_rate, 1e9),
@@ -170,7 +171,12 @@ static ls_status take_said(ls_catalog *catalog, ls_cluster *cluster, const ls_ya
   LS_TRY(link_named(catalog, root, "network", said->network, &cluster->network, error));
   if (said->network) cluster->nics = (int)cluster->network->nics;
   if (said->nics) cluster->nics = (int)said->nics;
+  const ls_yaml *network = ls_yaml_get(root, "network");
+  if (said->oversubscription && !(said->oversubscription >= 1))
+    return ls_yaml_fail(ls_yaml_get(network, "oversubscription"),
+                        "1, where all hosts may send at once, or more", error);
   if (said->oversubscription > 0) cluster->oversubscription = said->oversubscription;
+  cluster->rails = said->rails;
   if (said->host_memory > 0) cluster->host_memory_bytes = said->host_memory;
   if (said->host_rate > 0) cluster->host_bytes_per_s = said->host_rate;
   cluster->host_cores = (int)said->cores;

@@ -32,6 +32,8 @@ typedef struct ls_cluster {
   const ls_link *network;  /* between hosts */
   int nics;                /* of a host */
   double oversubscription; /* of the network above a host: 1 where all may send at once */
+  bool rails; /* NICs of the same place in their hosts have switches of their own, which are not
+               * oversubscribed */
   double host_memory_bytes;
   int host_cores;                             /* 0: not known */
   double drive_read_per_s, drive_write_per_s; /* bytes; 0: not known */
@@ -70,6 +72,7 @@ bool ls_cluster_take_reached(ls_cluster *cluster, const char *text);
   "    per_host: 8\n"                                                                         \
   "    peer: {link: nvlink4-switch, gb_per_s: 450, access: true}   # within a host\n"         \
   "    network: {link: ib-ndr-8, nics: 8, oversubscription: 1}     # between hosts\n"         \
+  "             # rails: true, where NICs of one place in hosts have switches of their own\n" \
   "    host: {memory_gib: 2048, cores: 96, gb_per_s: 55}           # gb_per_s: to a device\n" \
   "    drive: {read_gb_per_s: 9, write_gb_per_s: 8}                # of a host\n"             \
   "    price: {hour: 2.5, currency: USD, region: ours}             # of one device\n"         \

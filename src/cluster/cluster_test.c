@@ -116,7 +116,7 @@ static void test_files(void **state) {
   ls_error error = {0};
   if (read_text("accelerator: a100-sxm-80\ndevices: 32\nper_host: 4\n"
                 "peer: {gb_per_s: 200, access: false}\n"
-                "network: {link: roce-100, nics: 2, oversubscription: 3}\n"
+                "network: {link: roce-100, nics: 2, oversubscription: 3, rails: true}\n"
                 "host: {memory_gib: 512, cores: 64, gb_per_s: 20}\n"
                 "drive: {read_gb_per_s: 3}\nprice: {hour: 1.5, currency: EUR}\n",
                 &cluster, &error) != LS_OK)
@@ -124,6 +124,7 @@ static void test_files(void **state) {
   assert_int_equal(cluster->per_host, 4);
   assert_int_equal(cluster->nics, 2);
   assert_true(cluster->peer_bytes_per_s == 200e9 && !cluster->peer_access);
+  assert_true(cluster->rails);
   assert_true(cluster->oversubscription == 3 && cluster->host_bytes_per_s == 20e9);
   assert_true(cluster->drive_read_per_s == 3e9 && cluster->drive_write_per_s == 0);
   assert_true(cluster->hour == 1.5 && strcmp(cluster->currency, "EUR") == 0);
@@ -135,6 +136,8 @@ static void test_files(void **state) {
       {"accelerator: l4\ndevices: 0\n", "found 0; expected a whole number of 1 or more"},
       {"accelerator: l4\nnetwork: {link: tin-cans}\n",
        ":2: network.link: found tin-cans; expected a link that"},
+      {"accelerator: l4\nnetwork: {oversubscription: 0.5}\n",
+       ":2: network.oversubscription: found 0.5; expected 1, where all hosts may send"},
       {"accelerator: l4\npeer: {link: string}\n", ":2: peer.link: found string; expected a link"},
       {"devices: 2\naccelerator: l5\n", ":2: accelerator: l5: no such accelerator; the nearest"},
       {"accelerator: l4\nprice: {region: mars}\n",

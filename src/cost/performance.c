@@ -66,6 +66,15 @@ static bool same_port(const ls_cluster *cluster) {
          strncmp(cluster->peer->id, cluster->host_link->id, strlen(cluster->host_link->id)) == 0;
 }
 
+/* How many times less than its NICs a host may send. Over rails NCCL sends between NICs of one
+ * place alone: what is for another place goes over its peers' links first (PXN: K. Jamieson, J.
+ * Romero, S. Jeaugey, "Doubling all2all Performance with NVIDIA Collective Communication Library
+ * 2.12", 2022), which takes peer access. */
+static double oversubscription_of(const ls_cluster *cluster) {
+  const bool aligned = cluster->rails && (cluster->peer_access || cluster->per_host == 1);
+  return aligned ? 1 : cluster->oversubscription;
+}
+
 static ls_status set_links(const ls_cluster *cluster, ls_performance *made, ls_error *error) {
   made->per_host = cluster->per_host;
   made->peer_devices = cluster->peer_devices ? cluster->peer_devices : cluster->per_host;
@@ -86,7 +95,7 @@ static ls_status set_links(const ls_cluster *cluster, ls_performance *made, ls_e
   made->drive_write_per_s = cluster->drive_write_per_s;
   if (cluster->network) {
     made->network_per_s = cluster->network->bytes_per_s * NETWORK_REACHED * cluster->nics /
-                          cluster->per_host / cluster->oversubscription;
+                          cluster->per_host / oversubscription_of(cluster);
     made->nic_devices = cluster->nics > 0 ? cluster->per_host / cluster->nics : 1;
     made->network_latency_s =
         cluster->network->latency_s > 0 ? cluster->network->latency_s : NETWORK_LATENCY_S;

@@ -207,6 +207,12 @@ static void a_network_may_be_oversubscribed(void **state) {
   cluster->oversubscription = 3;
   assert_int_equal(ls_performance_of(&facts, cluster, &third, NULL), LS_OK);
   assert_true(fabs(whole.network_per_s / third.network_per_s - 3) < 1e-12);
+  cluster->rails = true;
+  assert_int_equal(ls_performance_of(&facts, cluster, &third, NULL), LS_OK);
+  assert_true(whole.network_per_s == third.network_per_s);
+  cluster->peer_access = false; /* nobody passes on what is for another NIC */
+  assert_int_equal(ls_performance_of(&facts, cluster, &third, NULL), LS_OK);
+  assert_true(fabs(whole.network_per_s / third.network_per_s - 3) < 1e-12);
 }
 
 static void rows_that_lack_something_are_refused(void **state) {
