@@ -52,6 +52,13 @@ cmp -s foreign/metrics.jsonl before || fail "a foreign metrics.jsonl was changed
 
 # --fresh touches nothing before the new run has made its first step ...
 run 0 train keys.yaml out=a
+# A run's folder is a model: its newest checkpoint.
+run 0 train keys.yaml out=begun model=a data.tokenizer=bytes
+says "model: a: its newest checkpoint, a/checkpoints/step-4"
+grep -q "^model: .*a/checkpoints/step-4" begun/resolved.yaml || fail "$(grep model begun/resolved.yaml)"
+mkdir -p empty/checkpoints
+run 2 train keys.yaml out=begun model=empty
+says "model: empty: no checkpoint in it; let the run save one first"
 mkdir a/checkpoints/mine
 echo precious >a/checkpoints/mine/thesis.doc
 picture() { (cd "$1" && find . -type f ! -name lock -exec cksum {} + | sort -k 3); }

@@ -7,9 +7,11 @@
 
 #include "base/file.h"
 #include "base/stop.h"
+#include "checkpoint/checkpoint.h"
 #include "cli/command.h"
 #include "cluster/machine.h"
 #include "comm/engine.h"
+#include "store/adapters.h"
 #include "text/distance.h"
 #include "train/run_folder.h"
 
@@ -148,6 +150,24 @@ int ls_command_run(const ls_command *command, int count, char **words) {
   return exit_status;
 }
 
+/* Where a model is expected a run's folder stands for its newest checkpoint. */
+static ls_status take_newest(ls_arena *arena, const char *key, const char **model,
+                             ls_error *error) {
+  const char *folder;
+  int64_t step;
+  if (ls_file_exists(ls_arena_printf(arena, "%s/config.json", *model)) || ls_adapters_has(*model) ||
+      !ls_directory_exists(ls_arena_printf(arena, "%s/checkpoints", *model)))
+    return LS_OK;
+  LS_TRY(ls_checkpoint_newest(arena, *model, INT64_MAX, &folder, &step, error));
+  if (!folder)
+    return ls_fail(error, LS_INPUT, "%s: %s: no checkpoint in it; let the run save one first", key,
+                   *model);
+  if (ls_command_is_first())
+    fprintf(stderr, "%s: %s: its newest checkpoint, %s\n", key, *model, folder);
+  *model = folder;
+  return LS_OK;
+}
+
 ls_status ls_command_run_file(ls_arena *arena, const ls_words *words, ls_run_file **run,
                               ls_error *error) {
   const char *path = NULL;
@@ -157,7 +177,8 @@ ls_status ls_command_run_file(ls_arena *arena, const ls_words *words, ls_run_fil
     LS_TRY(ls_run_folder_file(arena, words->positional[0], &path, error));
   LS_TRY(ls_run_file_read(arena, path, words->keys, words->key_count, run, error));
   (*run)->of_folder = path && path != words->positional[0];
-  return LS_OK;
+  LS_TRY(take_newest(arena, "model", &(*run)->model, error));
+  return take_newest(arena, "teacher", &(*run)->teacher, error);
 }
 
 ls_status ls_command_devices(const char *text, const ls_run_file *run, int *devices,
