@@ -18,7 +18,8 @@ typedef struct ls_generate_asked {
   int64_t most, context; /* tokens: of an answer, of a conversation */
   int64_t batch;         /* prompts at once; 0: as many as fit */
   ls_dtype compute;
-  int threads;         /* 0: what suits the model */
+  ls_run_device device;
+  const char *gpus;    /* what is said of them; NULL: nothing */
   int devices, pp, cp; /* that the model is cut over; of them stages, and ranks that share tokens */
   double timeout;      /* s; longest wait for another device */
   const char *draft;   /* NULL: none */

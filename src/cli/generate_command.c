@@ -9,6 +9,8 @@
 #include "checkpoint/checkpoint.h"
 #include "cli/command.h"
 #include "cli/generate.h"
+#include "cli/tuning.h"
+#include "device/gpus.h"
 #include "session/agree.h"
 #include "session/fit.h"
 #include "store/adapters.h"
@@ -179,7 +181,12 @@ static ls_status read_keys(ls_arena *arena, const ls_words *words, const char *d
                      "or fp64");
   }
   asked->timeout = run->comm.timeout;
-  asked->threads = (int)run->device.threads;
+  asked->device = run->device;
+  if (run->device.kind == LS_RUN_DEVICE_AUTO) {
+    bool taken;
+    asked->gpus = ls_gpus_choose(arena, asked->compute, &taken);
+    if (taken) asked->device.taken = LS_RUN_DEVICE_CUDA;
+  }
   return read_mesh(run, devices, mesh, asked, error);
 }
 
@@ -372,22 +379,29 @@ static ls_status read_prompts(ls_arena *arena, const ls_generate_opened *opened,
   return ls_prompts_add(arena, &options, NULL, asked->prompt, asked->prompt_bytes, prompts, error);
 }
 
-/* Of the devices on this host, with the draft's, which is one device's. */
-static ls_status bytes_needed(const generating *self, ls_arena *arena, int64_t *bytes,
-                              ls_error *error) {
-  LS_TRY(ls_generator_bytes(arena, &self->opened.config, &self->options, self->asked.devices, bytes,
+/* Of a device, and of the draft on the first of them. */
+static ls_status bytes_needed(const generating *self, ls_arena *arena, int64_t *each,
+                              int64_t *drafts, ls_error *error) {
+  *drafts = 0;
+  LS_TRY(ls_generator_bytes(arena, &self->opened.config, &self->options, self->asked.devices, each,
                             error));
-  *bytes *= ls_world_count_on_host(self->world);
   if (!self->draft.folder) return LS_OK;
   ls_generator_options options = self->options;
   ls_model_config config;
-  int64_t drafts;
   LS_TRY(ls_adapters_read(arena, self->draft.folder, &config, error));
   if (self->draft.layers) config.layers = self->draft.layers;
   options.ahead = 1;
-  LS_TRY(ls_generator_bytes(arena, &config, &options, 1, &drafts, error));
-  *bytes += drafts;
-  return LS_OK;
+  return ls_generator_bytes(arena, &config, &options, 1, drafts, error);
+}
+
+static bool has_room(const generating *self, ls_arena *arena, int64_t each, int64_t drafts) {
+  const ls_run_device *device = &self->asked.device;
+  ls_gpus gpus;
+  if (device->memory && each + drafts > device->memory) return false;
+  if (!ls_run_device_is_gpu(device))
+    return ls_check_memory(each * ls_world_count_on_host(self->world) + drafts, "", NULL) == LS_OK;
+  return ls_gpus_here(arena, &gpus, NULL) != LS_OK ||
+         each + drafts <= gpus.first.memory_mib * (1 << 20);
 }
 
 /* All prompts at once, or half as many, as memory has it. */
@@ -397,12 +411,12 @@ static ls_status choose_sequences(generating *self, ls_error *error) {
   *sequences = asked ? asked : LS_MOST_SEQUENCES;
   if (*sequences > count) *sequences = count;
   for (bool fits = asked > 0; *sequences > 1 && !fits;) {
-    int64_t bytes;
+    int64_t each, drafts;
     ls_arena *arena = ls_arena_create();
-    const ls_status status = bytes_needed(self, arena, &bytes, error);
+    const ls_status status = bytes_needed(self, arena, &each, &drafts, error);
+    fits = status == LS_OK && has_room(self, arena, each, drafts);
     ls_arena_destroy(&arena);
     LS_TRY(status);
-    fits = ls_check_memory(bytes, "", NULL) == LS_OK;
     if (!fits) *sequences /= 2;
   }
   return LS_OK;
@@ -428,7 +442,9 @@ static ls_status prepare(void *context, ls_error *error) {
   generating *self = context;
   const ls_generate_asked *asked = &self->asked;
   self->options.compute = asked->compute;
-  self->options.threads = asked->threads;
+  self->options.device = &asked->device;
+  self->options.threads = (int)asked->device.threads;
+  self->options.tuning = ls_tuning_tell;
   self->options.pp = asked->pp;
   self->options.cp = asked->cp;
   self->options.ahead = asked->draft_options.tokens;
@@ -449,6 +465,7 @@ static void tell_memory(const generating *self) {
 static ls_status use(void *context, ls_generator *generator, ls_error *error) {
   generating *self = context;
   self->generator = generator;
+  if (self->asked.gpus) fprintf(stderr, "%s\n", self->asked.gpus);
   ls_generate_show_reading(self->arena, generator);
   tell_memory(self);
   if (self->draft.tokens)

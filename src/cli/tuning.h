@@ -10,4 +10,7 @@
 
 void ls_tell_tuning(ls_session *session);
 
+/* What it has them tell, for others that make ranks; the context is its own. */
+void ls_tuning_tell(void *context, const ls_rank_tuning *said);
+
 #endif

@@ -56,8 +56,13 @@ ls_status ls_decoder_create(ls_arena *arena, const ls_decoding *decoding, ls_com
   *decoder = made;
   const int stage = ls_mesh_stage(&decoding->stages[0][0]->mesh, ls_comm_rank(comm));
   for (int p = 0; p < decoding->count; p++) made->programs[p] = decoding->stages[p][stage];
-  const ls_rank_options options = {
-      .programs = made->programs, .program_count = decoding->count, .device = &decoding->device};
+  const ls_run_device *device = decoding->options.device;
+  const ls_rank_options options = {.programs = made->programs,
+                                   .program_count = decoding->count,
+                                   .device = &decoding->device,
+                                   .tune = device && device->tune == LS_RUN_TUNE_TRUE,
+                                   .tuning = decoding->options.tuning,
+                                   .context = decoding->options.tuning_context};
   LS_TRY(ls_rank_create(comm, &options, &made->rank, error));
   made->everyone = ls_rank_world_group(made->rank);
   return ls_agree(made->rank, load(made, arena, folder, error), error);

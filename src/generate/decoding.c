@@ -133,6 +133,20 @@ int64_t ls_decoding_cache_bytes(const ls_decoding *decoding) {
   return most;
 }
 
+/* Whether so many bytes of each of the ranks of this host are there. */
+static ls_status check_bytes(const ls_decoding *self, int ranks, int64_t each, const char *advice,
+                             ls_error *error) {
+  const int64_t asked = self->options.device ? self->options.device->memory : 0;
+  const int64_t limit = asked ? asked : self->device.facts.memory_bytes;
+  const double mib = 1 << 20;
+  if (limit && each > limit)
+    return ls_fail(error, LS_REFUTED, "%s: a device needs %.1f MiB and may use %.1f: %s",
+                   asked ? "device.memory" : self->device.facts.name, (double)each / mib,
+                   (double)limit / mib, advice);
+  if (self->device.memory->used) return LS_OK; /* it is not the host's */
+  return ls_check_memory(ranks * each, advice, error);
+}
+
 /* Half as many sequences, and half of these, until memory holds them; 0: it holds not even one. */
 static int64_t sequences_that_fit(const ls_decoding *self, int ranks) {
   ls_decoding_options options = self->options;
@@ -141,7 +155,7 @@ static int64_t sequences_that_fit(const ls_decoding *self, int ranks) {
   ls_decoding fewer;
   for (options.sequences = self->sequences / 2; options.sequences && !fits; options.sequences /= 2)
     if (ls_decoding_compile(arena, &self->session.config, &options, &fewer, NULL) == LS_OK &&
-        ls_check_memory(ranks * ls_decoding_bytes(&fewer), "", NULL) == LS_OK)
+        check_bytes(self, ranks, ls_decoding_bytes(&fewer), "", NULL) == LS_OK)
       fits = options.sequences;
   ls_arena_destroy(&arena);
   return fits;
@@ -150,14 +164,14 @@ static int64_t sequences_that_fit(const ls_decoding *self, int ranks) {
 static ls_status check_memory(const ls_decoding *self, int ranks, ls_error *error) {
   static const char usual[] =
       "give dtype=bf16, fewer --max-new-tokens, a smaller --context, or a smaller model";
-  const int64_t needed = ranks * ls_decoding_bytes(self);
-  if (ls_check_memory(needed, usual, error) == LS_OK) return LS_OK;
+  const int64_t needed = ls_decoding_bytes(self);
+  if (check_bytes(self, ranks, needed, usual, error) == LS_OK) return LS_OK;
   const int64_t fits = self->sequences > 1 ? sequences_that_fit(self, ranks) : 0;
   if (!fits) return LS_REFUTED;
   char advice[96];
   snprintf(advice, sizeof advice, "batches of %lld prompts fit: give --batch %lld", (long long)fits,
            (long long)fits);
-  return ls_check_memory(needed, advice, error);
+  return check_bytes(self, ranks, needed, advice, error);
 }
 
 /* Below this many parameters a token takes less time than threads take to meet after every op. */
@@ -172,10 +186,14 @@ static int choose_threads(const ls_decoding *self, int ranks_here) {
 
 ls_status ls_decoding_open(ls_decoding *decoding, int ranks_on_host, int ranks_here,
                            ls_error *error) {
-  LS_TRY(check_memory(decoding, ranks_on_host, error));
-  const ls_device_options device = {.compute = decoding->options.compute,
-                                    .threads = choose_threads(decoding, ranks_here)};
+  const ls_run_device *of = decoding->options.device;
+  const ls_device_options device = {.kind = of && ls_run_device_is_gpu(of) ? "cuda" : NULL,
+                                    .compute = decoding->options.compute,
+                                    .threads = choose_threads(decoding, ranks_here),
+                                    .loopback = of && of->loopback};
   LS_TRY(ls_device_open(&device, &decoding->device, error));
+  if (of) decoding->device.graphs = decoding->device.graphs && of->graphs;
+  LS_TRY(check_memory(decoding, ranks_on_host, error));
   decoding->session.device = decoding->device;
   return LS_OK;
 }

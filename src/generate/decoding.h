@@ -19,6 +19,9 @@ enum { LS_MOST_DRAFTED = 16 };
 
 typedef struct ls_decoding_options {
   ls_dtype compute;
+  const ls_run_device *device; /* NULL: the CPU; its `threads` are not looked at */
+  void (*tuning)(void *context, const ls_rank_tuning *said); /* as in ls_rank_options */
+  void *tuning_context;
   int threads;       /* of each rank's kernels; 0: what suits the model */
   int64_t rows;      /* the most tokens of a sequence that are ever fed */
   int64_t sequences; /* at once; 0: one */

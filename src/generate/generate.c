@@ -11,6 +11,9 @@ static ls_decoding_options decoding_options(const ls_generator_options *options,
   const int pp = options->pp > 1 && ranks > 1 ? options->pp : 1;
   const int cp = options->cp > 1 && ranks > 1 ? options->cp : 1;
   return (ls_decoding_options){.compute = options->compute,
+                               .device = options->device,
+                               .tuning = options->tuning,
+                               .tuning_context = options->tuning_context,
                                .threads = options->threads,
                                .rows = options->rows,
                                .sequences = options->sequences,

@@ -24,10 +24,15 @@ typedef struct ls_generator_options {
                        * generation_config.json, that says which ids end a text */
   ls_dtype compute;   /* LS_F32, LS_BF16, LS_F16 or LS_F64 */
   int threads;        /* of the kernels; 0: what suits the model */
-  int64_t rows;       /* the most tokens that are ever fed: cut at the model's positions */
-  int64_t sequences;  /* that are decoded at once, at most LS_MOST_SEQUENCES; 0: one */
-  int64_t layers;     /* of the model, its first; 0: all */
-  int64_t ahead;      /* tokens of a draft that are verified at once, at most LS_MOST_DRAFTED */
+  const ls_run_device *device; /* as a run has it: GPUs where it takes them, how much of their
+                                * memory, whether they replay graphs and time their ways of products
+                                * (auto: they do not); NULL: the CPU. It outlives the generator */
+  void (*tuning)(void *context, const ls_rank_tuning *said); /* as in ls_rank_options */
+  void *tuning_context;
+  int64_t rows;      /* the most tokens that are ever fed: cut at the model's positions */
+  int64_t sequences; /* that are decoded at once, at most LS_MOST_SEQUENCES; 0: one */
+  int64_t layers;    /* of the model, its first; 0: all */
+  int64_t ahead;     /* tokens of a draft that are verified at once, at most LS_MOST_DRAFTED */
   int pp, cp; /* stages that ls_generator_run cuts the layers over, and ranks of each that share
                * tokens and rows of the caches; 0: one */
 } ls_generator_options;

@@ -481,9 +481,7 @@ static ls_status open_device(ls_session *session, const ls_device_facts *on, ls_
   const ls_run_file *run = session->run;
   const bool exact = run->numerics == LS_RUN_EXACT;
   ls_device_facts here = *ls_device_facts_here();
-  const bool auto_kind = run->device.kind == LS_RUN_DEVICE_AUTO;
-  const ls_run_device_kind kind = auto_kind ? run->device.taken : run->device.kind;
-  ls_device_options device = {.kind = kind == LS_RUN_DEVICE_CUDA ? "cuda" : NULL,
+  ls_device_options device = {.kind = ls_run_device_is_gpu(&run->device) ? "cuda" : NULL,
                               .compute = LS_BF16,
                               .threads = choose_threads(run, session->ranks_sharing_cores),
                               .exact = exact,

@@ -156,6 +156,10 @@ typedef struct ls_run_device {
   bool loopback; /* ranks share GPUs */
 } ls_run_device;
 
+static inline bool ls_run_device_is_gpu(const ls_run_device *of) {
+  return (of->kind == LS_RUN_DEVICE_AUTO ? of->taken : of->kind) == LS_RUN_DEVICE_CUDA;
+}
+
 typedef struct ls_run_host {
   int64_t memory; /* bytes; 0 auto */
 } ls_run_host;
