@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What a GPU shows: kernels and libraries against the reference, runs against the CPU's, speed,
 # memory, and PyTorch on the same work.
-#   bench/gpu.sh RESULTS PART...      parts: doctor tests sanitize equal loopback speed tune trace torch
+#   bench/gpu.sh RESULTS PART...      parts: doctor tests sanitize equal generate loopback speed tune trace torch
 # Works on build/lockstep and build/tests (BUILD=DIR). MODELS, DTYPE, STEPS, BATCH, LENGTH, RECOMPUTE and KEYS say what is
 # timed; TORCH_PYTHON: a python3 with PyTorch, for the part torch; TEXT: any text; RUN_FOLDER: where a
 # run would save its checkpoint, for which there has to be room. Every part goes on whatever fails.
@@ -130,6 +130,31 @@ part_equal() {
   both gpt2 2e-2 model=gpt2.json dtype=bf16 dropout=0.1
   both llama 2e-5 model=llama.json dtype=fp32 offload.optimizer=host offload.activations=host
   wait
+}
+
+# Likeliest tokens against the CPU's, and how fast they come.
+part_generate() {
+  local name dtype kind
+  for name in llama gpt2 gemma mixtral; do
+    timeout "${RUN_SECONDS:-100}" "$lockstep" train run.yaml "model=$name.json" out="text-$name" device.kind=cpu \
+      device.threads=2 dtype=fp32 train.steps=40 >"$name.log" 2>&1 || { echo "$name: $(tail -n 1 "$name.log")"; continue; }
+    for dtype in fp32 bf16; do
+      for kind in cpu cuda; do
+        head -c 200 "$text" | timeout "${RUN_SECONDS:-100}" "$lockstep" generate "text-$name" - --greedy \
+          --max-new-tokens 100 dtype=$dtype device.kind=$kind >"$kind.txt" 2>"$kind.log"
+        echo "$name, $dtype, $kind: status $?, $(tail -n 1 "$kind.log")"
+      done
+      cmp cpu.txt cuda.txt && echo "$name, $dtype: the same text"
+    done
+  done
+  for name in ${MODELS:-smollm2-135m}; do
+    timeout "${RUN_SECONDS:-100}" "$lockstep" train run.yaml "model=$name" out="text-$name" device.kind=cpu dtype=fp32 \
+      train.steps=1 train.batch=1 data.seq_len=16 >"$name.log" 2>&1 || { echo "$name: $(tail -n 1 "$name.log")"; continue; }
+    for kind in "" device.graphs=false device.tune=true; do
+      head -c 4000 "$text" | timeout "${RUN_SECONDS:-100}" "$lockstep" generate "text-$name" - --greedy \
+        --max-new-tokens 400 dtype=bf16 device.kind=cuda $kind 2>&1 >"$name.txt" | tail -n 1 | sed "s/^/$name, bf16, $kind: /"
+    done
+  done
 }
 
 part_loopback() {

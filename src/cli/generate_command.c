@@ -61,9 +61,9 @@ static const char help[] =
     "                      token), finish_reason (stop: the model ended the text; length); with\n"
     "                      --draft also rounds, drafted_tokens, kept_tokens\n"
     "  --help              this text\n\n"
-    "dtype is fp32 unless bf16, fp16 or fp64 is asked for; device.threads sets the threads "
-    "(default:\n"
-    "all cores for models that gain from them).\n\n"
+    "GPUs that are visible are taken, as train takes them, else the CPU; device.kind=cpu or cuda\n"
+    "says which. dtype is fp32 unless bf16, fp16 or fp64 is asked for; device.threads sets the\n"
+    "threads (default: all cores for models that gain from them).\n\n"
     "examples:\n"
     "  lockstep generate runs/quickstart \"In the beginning\"\n"
     "  lockstep generate runs/quickstart \"And God said\" --temperature 0.8 --top-p 0.9 --seed 7\n"
@@ -466,6 +466,8 @@ static ls_status use(void *context, ls_generator *generator, ls_error *error) {
   generating *self = context;
   self->generator = generator;
   if (self->asked.gpus) fprintf(stderr, "%s\n", self->asked.gpus);
+  if (ls_run_device_is_gpu(&self->asked.device))
+    ls_warn("generating on a GPU has run on stand-ins alone so far; compare with device.kind=cpu");
   ls_generate_show_reading(self->arena, generator);
   tell_memory(self);
   if (self->draft.tokens)

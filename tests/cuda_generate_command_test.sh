@@ -1,0 +1,122 @@
+#!/bin/sh
+# Generating on GPUs without one, as cuda_command_test.sh has training: of each kind of model the
+# likeliest tokens are the CPU's, on one GPU and on several, one text and many, drafted, of weights
+# as they are stored. What cannot be is refused in one line. $1: the lockstep program.
+set -u
+tests=$(cd "$(dirname "$0")" && pwd)
+. "$tests/support/small_run.sh"
+. "$tests/support/stand_ins.sh"
+
+cat >llama.json <<'END'
+{"model_type": "llama", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
+ "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+ "max_position_embeddings": 64}
+END
+cat >gemma.json <<'END'
+{"model_type": "gemma2", "vocab_size": 256, "hidden_size": 32, "intermediate_size": 48,
+ "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
+ "max_position_embeddings": 64, "sliding_window": 8, "query_pre_attn_scalar": 16,
+ "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+END
+cat >qwen.json <<'END'
+{"model_type": "qwen3_moe", "vocab_size": 256, "hidden_size": 32, "intermediate_size": 48,
+ "moe_intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2,
+ "num_key_value_heads": 1, "head_dim": 16, "num_experts": 8, "num_experts_per_tok": 3,
+ "norm_topk_prob": false, "max_position_embeddings": 64}
+END
+cat >deepseek.json <<'END'
+{"model_type": "deepseek_v3", "vocab_size": 256, "hidden_size": 32, "num_hidden_layers": 2,
+ "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 48,
+ "moe_intermediate_size": 24, "max_position_embeddings": 64, "q_lora_rank": 16, "kv_lora_rank": 8,
+ "qk_rope_head_dim": 4, "qk_nope_head_dim": 12, "v_head_dim": 8, "n_routed_experts": 8,
+ "n_shared_experts": 1, "num_experts_per_tok": 2, "n_group": 4, "topk_group": 2,
+ "first_k_dense_replace": 1}
+END
+cat >oss.json <<'END'
+{"model_type": "gpt_oss", "vocab_size": 256, "hidden_size": 32, "intermediate_size": 24,
+ "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+ "max_position_embeddings": 64, "sliding_window": 6, "num_local_experts": 4,
+ "num_experts_per_tok": 2, "tie_word_embeddings": false}
+END
+cat >gpt2.json <<'END'
+{"model_type": "gpt2", "vocab_size": 256, "n_embd": 48, "n_layer": 2, "n_head": 3,
+ "n_positions": 64, "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
+END
+# Trained until one token is far likelier than the next, whatever is rounded.
+for model in llama gemma qwen deepseek oss gpt2; do
+  run 0 train model=$model.json data.text=text.txt data.tokenizer=bytes data.seq_len=32 \
+    data.validation=0 train.batch=4 train.steps=60 train.lr=5e-3 dtype=fp32 out=$model eval.every=0
+done
+
+# alike NAME words...: the text, and with several prompts the texts, as the CPU gives them.
+prompt="It was a bright cold day in "
+alike() {
+  of=$1
+  shift
+  run 0 generate "$of" "$prompt" --greedy --max-new-tokens 12 dtype=fp32 device.kind=cpu
+  cp output expected
+  on_gpu 0 generate "$of" "$prompt" --greedy --max-new-tokens 12 dtype=fp32 "$@"
+  says "are visible and taken; device.kind=cpu leaves them"
+  says "generating on a GPU has run on stand-ins alone so far"
+  cmp -s expected output || fail "$of $*: the CPU's text is \"$(cat expected)\", not \"$(cat output)\""
+}
+alike llama
+alike llama mesh.tp=2 -n 2
+alike llama mesh.pp=2 mesh.cp=2 -n 4
+alike llama --draft layers=2
+alike llama device.graphs=false
+alike gemma
+alike qwen mesh.tp=2 -n 2
+alike deepseek
+alike oss mesh.cp=2 -n 2
+alike gpt2 --draft ngram
+run 0 export llama four --quantize nf4
+alike four
+settings=gpus=1,seed=3
+run 0 generate llama "$prompt" --greedy --max-new-tokens 12 dtype=fp32
+cp output expected
+on_gpu 0 generate llama "$prompt" --greedy --max-new-tokens 12 dtype=fp32
+says "1 GPU (Stand-in GPU) is visible and taken"
+cmp -s expected output || fail "streams in another order: $(cat output)"
+on_gpu 0 generate llama "$prompt" --greedy --max-new-tokens 12 dtype=fp32 device.loopback=true mesh.tp=2 -n 2
+cmp -s expected output || fail "two ranks on one GPU: $(cat output)"
+settings=gpus=4
+
+# Many prompts at once; 16-bit types.
+head -c 200 text.txt | fold -w 20 >prompts.txt
+run 0 generate llama --prompts prompts.txt --greedy --max-new-tokens 6 dtype=fp32
+cp output expected
+on_gpu 0 generate llama --prompts prompts.txt --greedy --max-new-tokens 6 dtype=fp32
+cmp -s expected output || fail "--prompts: $(cat output)"
+on_gpu 0 generate llama "$prompt" --greedy --max-new-tokens 4 dtype=bf16
+on_gpu 0 generate llama "$prompt" --greedy --max-new-tokens 4 dtype=fp16 device.tune=true
+says "timed the kernels of"
+on_gpu 0 generate llama "$prompt" --greedy --max-new-tokens 4 dtype=fp64
+says "are visible and not used, the CPU is: dtype: GPUs compute in fp32"
+
+# What cannot be.
+on_gpu 2 generate llama "$prompt" dtype=fp64 device.kind=cuda
+says "GPUs compute in fp32, bf16 or fp16"
+on_gpu 1 generate llama "$prompt" dtype=fp32 device.memory=64KiB
+says "lockstep generate: device.memory: a device needs"
+run 1 generate llama "$prompt" dtype=fp32 device.memory=64KiB
+says "lockstep generate: device.memory: a device needs"
+on_gpu 2 generate llama "$prompt" dtype=fp32 device.kind=cuda mesh.tp=2 -n 8
+settings=gpus=1
+on_gpu 2 generate llama "$prompt" dtype=fp32 mesh.tp=2 -n 2
+says "has no GPU of its own: 1 is visible"
+run 2 generate llama "$prompt" device.kind=cuda
+says "NVIDIA driver"
+for at in 1 5 10 20 40 80 160 320; do
+  settings=gpus=1,fail=$at
+  printf '%s' "$settings" >settings
+  code=0
+  timeout 60 ./gpu generate llama "$prompt" --greedy --max-new-tokens 6 dtype=fp32 >output 2>log || code=$?
+  case $code in
+    0 | 2 | 3) ;;
+    *) fail "call $at: exit status $code: $(tail -n 3 log)" ;;
+  esac
+  [ $code = 0 ] || grep -q '^lockstep generate: ' log || fail "call $at: nothing is said: $(cat log)"
+  passed=$((passed + 1))
+done
+echo "$passed runs"
