@@ -89,8 +89,12 @@ cp output expected
 on_gpu 0 generate llama --prompts prompts.txt --greedy --max-new-tokens 6 dtype=fp32
 cmp -s expected output || fail "--prompts: $(cat output)"
 on_gpu 0 generate llama "$prompt" --greedy --max-new-tokens 4 dtype=bf16
-on_gpu 0 generate llama "$prompt" --greedy --max-new-tokens 4 dtype=fp16 device.tune=true
+on_gpu 0 generate llama "$prompt" --greedy --max-new-tokens 2 dtype=fp16
+! grep -q "the kernels of" log || fail "timed without being asked: $(cat log)"
+settings=gpus=4,ways=2
+on_gpu 0 generate llama "$prompt" --greedy --max-new-tokens 2 dtype=fp16 device.tune=true
 says "timed the kernels of"
+settings=gpus=4
 on_gpu 0 generate llama "$prompt" --greedy --max-new-tokens 4 dtype=fp64
 says "are visible and not used, the CPU is: dtype: GPUs compute in fp32"
 
