@@ -98,6 +98,21 @@ settings=gpus=4
 on_gpu 0 generate llama "$prompt" --greedy --max-new-tokens 4 dtype=fp64
 says "are visible and not used, the CPU is: dtype: GPUs compute in fp32"
 
+# A text is as likely as on the CPU.
+head -c 600 text.txt >short.txt
+for model in llama qwen deepseek; do
+  text="data.text=short.txt data.tokenizer=bytes data.seq_len=32 dtype=fp32"
+  # shellcheck disable=SC2086
+  run 0 evaluate $model $text --json
+  grep -o '"loss": *[0-9.]*' output >expected
+  # shellcheck disable=SC2086
+  on_gpu 0 evaluate $model $text --json
+  says "evaluating on a GPU has run on stand-ins alone so far"
+  grep -o '"loss": *[0-9.]*' output >found
+  [ -s found ] && paste expected found | awk '{ d = $2 / $4 - 1; exit !(d < 1e-5 && d > -1e-5) }' ||
+    fail "evaluate $model: $(cat expected found)"
+done
+
 # What cannot be.
 on_gpu 2 generate llama "$prompt" dtype=fp64 device.kind=cuda
 says "GPUs compute in fp32, bf16 or fp16"

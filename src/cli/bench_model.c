@@ -180,7 +180,7 @@ ls_status ls_bench_model(ls_arena *arena, const ls_bench_flags *flags, const ls_
   LS_TRY(read_steps(flags->steps, &steps, error));
   LS_TRY(read_run(arena, flags->model, words, &run, error));
   LS_TRY(ls_command_devices(flags->devices, run, &devices, error));
-  if (ls_hardware_takes_gpus(arena, run)) run->device.taken = LS_RUN_DEVICE_CUDA;
+  (void)ls_hardware_take_run_gpus(arena, run);
   ls_world *world;
   LS_TRY(ls_command_world(devices, &world, error));
   const ls_status status = bench_in_world(arena, run, devices, steps, world, flags, error);

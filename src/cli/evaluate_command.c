@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/command.h"
+#include "cli/hardware.h"
 #include "cli/tuning.h"
 #include "cluster/machine.h"
 #include "data/text_cache.h"
@@ -175,6 +176,7 @@ typedef struct evaluated {
   ls_session *session;
   const ls_tokenizer *tokenizer;
   ls_dataset *dataset;
+  const char *gpus;      /* said of them first; NULL: nothing */
   ls_progress *progress; /* of rank 0's process */
   double begin_s;
   ls_evaluation found;
@@ -215,6 +217,7 @@ static ls_status keep_logits(const evaluated *self, ls_error *error) {
 static ls_status prepare(void *context, ls_error *error) {
   evaluated *self = context;
   const int on_host = ls_world_count_on_host(self->world), here = ls_world_count_here(self->world);
+  self->gpus = ls_hardware_take_run_gpus(self->arena, self->run);
   LS_TRY(ls_session_create_evaluation(self->arena, self->run, self->devices,
                                       ls_machine_is_bound() ? here : on_host, &self->session,
                                       error));
@@ -233,6 +236,9 @@ static int64_t batches_of(const evaluated *self) {
 
 static void describe(evaluated *self) {
   const ls_session *session = self->session;
+  if (self->gpus) fprintf(stderr, "%s\n", self->gpus);
+  if (ls_run_device_is_gpu(&self->run->device))
+    ls_warn("evaluating on a GPU has run on stand-ins alone so far; compare with device.kind=cpu");
   fprintf(stderr, "%s: %.2f M parameters in %s on %d device%s (%s)\n", self->run->model,
           (double)ls_model_parameters(&session->config) / 1e6, ls_session_dtype(session),
           session->devices, session->devices == 1 ? "" : "s",

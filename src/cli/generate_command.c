@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint.h"
 #include "cli/command.h"
 #include "cli/generate.h"
+#include "cli/hardware.h"
 #include "cli/tuning.h"
 #include "device/gpus.h"
 #include "session/agree.h"
@@ -182,11 +183,7 @@ static ls_status read_keys(ls_arena *arena, const ls_words *words, const char *d
   }
   asked->timeout = run->comm.timeout;
   asked->device = run->device;
-  if (run->device.kind == LS_RUN_DEVICE_AUTO) {
-    bool taken;
-    asked->gpus = ls_gpus_choose(arena, asked->compute, &taken);
-    if (taken) asked->device.taken = LS_RUN_DEVICE_CUDA;
-  }
+  asked->gpus = ls_hardware_take_gpus(arena, asked->compute, &asked->device);
   return read_mesh(run, devices, mesh, asked, error);
 }
 

@@ -43,11 +43,23 @@ static void take_measured(ls_arena *arena, const ls_gpus *gpus, ls_cluster *clus
   cluster->drive_write_per_s = host->disk.write.best;
 }
 
+const char *ls_hardware_take_gpus(ls_arena *arena, ls_dtype compute, ls_run_device *device) {
+  bool taken = false;
+  if (device->kind != LS_RUN_DEVICE_AUTO) return NULL;
+  const char *said = ls_gpus_choose(arena, compute, &taken);
+  device->taken = taken ? LS_RUN_DEVICE_CUDA : LS_RUN_DEVICE_AUTO;
+  return said;
+}
+
+const char *ls_hardware_take_run_gpus(ls_arena *arena, ls_run_file *run) {
+  return ls_hardware_take_gpus(arena, run->dtype == LS_RUN_DTYPE_FP64 ? LS_F64 : LS_F32,
+                               &run->device);
+}
+
 bool ls_hardware_takes_gpus(ls_arena *arena, const ls_run_file *run) {
-  bool taken = run->device.kind == LS_RUN_DEVICE_CUDA;
-  if (run->device.kind == LS_RUN_DEVICE_AUTO)
-    (void)ls_gpus_choose(arena, run->dtype == LS_RUN_DTYPE_FP64 ? LS_F64 : LS_F32, &taken);
-  return taken;
+  ls_run_file asked = *run;
+  (void)ls_hardware_take_run_gpus(arena, &asked);
+  return ls_run_device_is_gpu(&asked.device);
 }
 
 ls_status ls_hardware_gpus_here(ls_arena *arena, ls_cluster **cluster, ls_error *error) {

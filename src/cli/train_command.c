@@ -6,10 +6,10 @@
 #include "base/clock.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/command.h"
+#include "cli/hardware.h"
 #include "cli/train_trace.h"
 #include "cli/tuning.h"
 #include "cluster/machine.h"
-#include "device/gpus.h"
 #include "lower/budget.h"
 #include "session/agree.h"
 #include "session/fit.h"
@@ -389,11 +389,7 @@ static ls_status prepare(void *context, ls_error *error) {
   parts *self = context;
   const int on_host = ls_world_count_on_host(self->world), here = ls_world_count_here(self->world);
   const int ranks_sharing_cores = ls_machine_is_bound() ? here : on_host;
-  bool taken = false;
-  if (self->run->device.kind == LS_RUN_DEVICE_AUTO)
-    self->gpus = ls_gpus_choose(self->arena,
-                                self->run->dtype == LS_RUN_DTYPE_FP64 ? LS_F64 : LS_F32, &taken);
-  if (taken) self->run->device.taken = LS_RUN_DEVICE_CUDA;
+  self->gpus = ls_hardware_take_run_gpus(self->arena, self->run);
   LS_TRY(ls_session_create(self->arena, self->run, self->devices, ranks_sharing_cores,
                            &self->session, error));
   ls_tell_tuning(self->session);
