@@ -58,7 +58,7 @@ says "model: a: its newest checkpoint, a/checkpoints/step-4"
 grep -q "^model: .*a/checkpoints/step-4" begun/resolved.yaml || fail "$(grep model begun/resolved.yaml)"
 mkdir -p empty/checkpoints
 run 2 train keys.yaml out=begun model=empty
-says "model: empty: no checkpoint in it; let the run save one first"
+says "model: empty: no good checkpoint in it; let the run save one first"
 mkdir a/checkpoints/mine
 echo precious >a/checkpoints/mine/thesis.doc
 picture() { (cd "$1" && find . -type f ! -name lock -exec cksum {} + | sort -k 3); }

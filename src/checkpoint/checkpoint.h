@@ -117,6 +117,11 @@ bool ls_checkpoint_is_sealed(ls_arena *arena, const char *folder);
 LS_CHECKED ls_status ls_checkpoint_find(ls_arena *arena, const char *word, bool trust,
                                         const char **folder, ls_error *error);
 
+/* The same without a look at checksums and without a word: where another process looks at them, or
+ * they are looked at as the weights are read. */
+LS_CHECKED ls_status ls_checkpoint_locate(ls_arena *arena, const char *word, const char **folder,
+                                          ls_error *error);
+
 /* Fills parameters and moments from a checkpoint, whatever layout wrote it, and gives its state.
  * A rank reads the bytes of its own shards alone, and uses LS_TILE_MEMORY beside them. LS_INPUT
  * names the tensor, shape or number where it is of another model. Does not verify checksums. Not

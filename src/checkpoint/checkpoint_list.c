@@ -143,27 +143,46 @@ static ls_status verify_named(ls_arena *arena, const char *folder, bool trust, l
   return LS_OK;
 }
 
-ls_status ls_checkpoint_find(ls_arena *arena, const char *word, bool trust, const char **folder,
+static ls_status find_newest(ls_arena *arena, const char *word, bool whole, const char **folder,
                              ls_error *error) {
-  *folder = word;
+  int64_t step;
+  if (whole)
+    LS_TRY(ls_checkpoint_newest_whole(arena, word, folder, &step, error));
+  else
+    LS_TRY(ls_checkpoint_newest(arena, word, INT64_MAX, folder, &step, error));
+  if (*folder) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s: no good checkpoint in it; let the run save one first", word);
+}
+
+/* Whether what is named is a model's folder or a checkpoint; else it is a run's folder. */
+static ls_status find_named(ls_arena *arena, const char *word, bool *model, ls_error *error) {
   if (!ls_directory_exists(word))
     return ls_fail(error, LS_INPUT,
                    "%s: no such folder; expected a run's folder, a checkpoint or a model's folder",
                    word);
-  if (ls_file_exists(ls_arena_printf(arena, "%s/config.json", word)) || ls_adapters_has(word))
-    return verify_named(arena, word, trust, error);
-  if (!ls_directory_exists(ls_arena_printf(arena, "%s/checkpoints", word)))
-    return ls_fail(error, LS_INPUT,
-                   "%s: neither config.json nor checkpoints in it; expected a run's folder, a "
-                   "checkpoint or a model's folder",
-                   word);
-  int64_t step;
-  if (trust)
-    LS_TRY(ls_checkpoint_newest(arena, word, INT64_MAX, folder, &step, error));
-  else
-    LS_TRY(ls_checkpoint_newest_whole(arena, word, folder, &step, error));
-  if (*folder) return trust ? verify_named(arena, *folder, trust, error) : LS_OK;
-  return ls_fail(error, LS_INPUT, "%s: no good checkpoint in it; let the run save one first", word);
+  *model = ls_file_exists(ls_arena_printf(arena, "%s/config.json", word)) || ls_adapters_has(word);
+  if (*model || ls_directory_exists(ls_arena_printf(arena, "%s/checkpoints", word))) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: neither config.json nor checkpoints in it; expected a run's folder, a "
+                 "checkpoint or a model's folder",
+                 word);
+}
+
+ls_status ls_checkpoint_find(ls_arena *arena, const char *word, bool trust, const char **folder,
+                             ls_error *error) {
+  bool model;
+  *folder = word;
+  LS_TRY(find_named(arena, word, &model, error));
+  if (!model) LS_TRY(find_newest(arena, word, !trust, folder, error));
+  return model || trust ? verify_named(arena, *folder, trust, error) : LS_OK;
+}
+
+ls_status ls_checkpoint_locate(ls_arena *arena, const char *word, const char **folder,
+                               ls_error *error) {
+  bool model;
+  *folder = word;
+  LS_TRY(find_named(arena, word, &model, error));
+  return model ? LS_OK : find_newest(arena, word, false, folder, error);
 }
 
 const char *ls_checkpoint_final_name(ls_arena *arena, const char *temporary) {

@@ -446,7 +446,7 @@ static ls_status prepare(void *context, ls_error *error) {
   self->options.cp = asked->cp;
   self->options.ahead = asked->draft_options.tokens;
   if (ls_world_first_here(self->world) == 0) return prepare_first(self, error);
-  return ls_checkpoint_find(self->arena, asked->model, true, &self->options.folder, error);
+  return ls_checkpoint_locate(self->arena, asked->model, &self->options.folder, error);
 }
 
 /* What a device of several has. */

@@ -11,7 +11,6 @@
 #include "cli/command.h"
 #include "cluster/machine.h"
 #include "comm/engine.h"
-#include "store/adapters.h"
 #include "text/distance.h"
 #include "train/run_folder.h"
 
@@ -154,15 +153,10 @@ int ls_command_run(const ls_command *command, int count, char **words) {
 static ls_status take_newest(ls_arena *arena, const char *key, const char **model,
                              ls_error *error) {
   const char *folder;
-  int64_t step;
-  if (ls_file_exists(ls_arena_printf(arena, "%s/config.json", *model)) || ls_adapters_has(*model) ||
-      !ls_directory_exists(ls_arena_printf(arena, "%s/checkpoints", *model)))
-    return LS_OK;
-  LS_TRY(ls_checkpoint_newest(arena, *model, INT64_MAX, &folder, &step, error));
-  if (!folder)
-    return ls_fail(error, LS_INPUT, "%s: %s: no checkpoint in it; let the run save one first", key,
-                   *model);
-  if (ls_command_is_first())
+  if (!ls_directory_exists(ls_arena_printf(arena, "%s/checkpoints", *model))) return LS_OK;
+  if (ls_checkpoint_locate(arena, *model, &folder, error) != LS_OK)
+    return ls_error_prefix(error, "%s", key);
+  if (folder != *model && ls_command_is_first())
     fprintf(stderr, "%s: %s: its newest checkpoint, %s\n", key, *model, folder);
   *model = folder;
   return LS_OK;
