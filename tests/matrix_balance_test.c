@@ -4,6 +4,7 @@
  * shared experts, layers without experts and groups of experts too. Loads of the whole and of parts
  * of a step are those of one device with as many microbatches. Every program is proved, every other
  * one saved and read back; and programs that lack a part of loads or losses are refuted. */
+#include <math.h>
 #include <string.h>
 
 #include "support/layouts.h"
@@ -208,6 +209,60 @@ static void test_each_part_counts(void **state) {
   }
 }
 
+/* How far a bias has moved from where it stays without a rate, in rates. */
+static double moved(const balance_run *of, const double *bias, const double *still, int64_t e) {
+  return (bias[e] - still[e]) / of->config.balance.bias_rate;
+}
+
+/* A layer's biases after the first and the last step: each has moved by one rate or not at all,
+ * some up and some down; and by as many as there were steps at most. */
+static void check_moves(const balance_run *of, const ls_trajectory *with,
+                        const ls_trajectory *still, int p) {
+  int up = 0, down = 0;
+  for (int64_t e = 0; e < with->elements[p]; e++) {
+    const double first = moved(of, with->first[p], still->first[p], e);
+    const double final = moved(of, with->final[p], still->final[p], e);
+    assert_true(fabs(first - round(first)) < 1e-9 && fabs(first) < 1.5);
+    assert_true(fabs(final - round(final)) < 1e-9 && fabs(final) < STEPS + 0.5);
+    up += first > 0.5;
+    down += first < -0.5;
+  }
+  assert_true(up > 0 && down > 0);
+}
+
+/* On one device, over ranks that each count some tokens, and where a step was made again. */
+static void test_biases_move_once_a_step(void **state) {
+  (void)state;
+  static const ls_layout layouts[] = {
+      {MESH(1, 1, 1, 1, 1)},
+      {MESH(2, 2, 1, 1, 2), .zero = 1, .microbatches = 2},
+      {MESH(1, 4, 1, 1, 2), .zero = 3, SENT, .expert_bound = 100},
+  };
+  for (size_t l = 0; l < sizeof layouts / sizeof *layouts; l++) {
+    ls_arena *arena = ls_arena_create();
+    balance_run *of = open_case(arena, CASES - 1);
+    const ls_layout layout = ls_test_layout_of(&layouts[l]);
+    ls_trajectory with, still;
+    ls_error error = {0};
+    int found = 0;
+    const double rate = of->config.balance.bias_rate;
+    if (ls_trajectory_run(arena, &of->experiment, &layout, &with, &error) != LS_OK)
+      fail_msg("%s", error.text);
+    of->config.balance.bias_rate = 0;
+    if (ls_trajectory_run(arena, &of->experiment, &layout, &still, &error) != LS_OK)
+      fail_msg("%s", error.text);
+    of->config.balance.bias_rate = rate;
+    if (layout.expert_bound) assert_true(with.repeated > 0);
+    for (int p = 0; p < with.parameters; p++) {
+      if (!strstr(with.name[p], "router") || !strstr(with.name[p], "bias")) continue;
+      check_moves(of, &with, &still, p);
+      found++;
+    }
+    assert_int_equal(found, 3); /* one layer is dense */
+    ls_arena_destroy(&arena);
+  }
+}
+
 static bool is_of(const ls_program *program, int value, const char *what) {
   return strstr(program->values.items[value].name, what) != NULL;
 }
@@ -303,6 +358,7 @@ static void test_faults_are_refuted(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts_equal_one_device_and_are_proved),
                                      cmocka_unit_test(test_each_part_counts),
+                                     cmocka_unit_test(test_biases_move_once_a_step),
                                      cmocka_unit_test(test_faults_are_refuted)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
