@@ -264,6 +264,13 @@ static bool stages_in_other_orders(ls_program *program) {
   return true;
 }
 
+/* The host is told that two sequences are one: in what it fills a rank has a part of each as it
+ * lies, which the ring takes for zigzag. */
+static bool contiguous_order(ls_program *program) {
+  program->sequence *= 2;
+  return true;
+}
+
 static bool goes_round(const ls_program *program, const ls_instruction *each) {
   return each->collective == LS_PERMUTE && is_over_context(program, each);
 }
@@ -443,6 +450,7 @@ static const struct {
      {"gradient of keys stays partial", keys_gradient_stays_partial, NULL, false}},
     {LLAMA, LS_CONTEXT_GATHER, {"stages in other orders", stages_in_other_orders, NULL, true}},
     {LLAMA, LS_CONTEXT_RING, {"a shift too far", shift_too_far, NULL, true}},
+    {LLAMA, LS_CONTEXT_RING, {"contiguous order as zigzag", contiguous_order, NULL, false}},
     {LLAMA, LS_CONTEXT_RING, {"a block used twice", block_used_twice, NULL, true}},
     {LLAMA, LS_CONTEXT_RING, {"a block missed", block_missed, NULL, true}},
     {LLAMA, LS_CONTEXT_RING, {"gradients home too early", gradient_home_too_early, NULL, true}},
