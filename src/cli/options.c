@@ -149,11 +149,21 @@ int ls_command_run(const ls_command *command, int count, char **words) {
   return exit_status;
 }
 
+static bool is_preset(ls_arena *arena, const char *model) {
+  int count;
+  const ls_preset *presets = ls_model_presets(arena, &count);
+  for (int i = 0; i < count; i++)
+    if (strcmp(presets[i].name, model) == 0) return true;
+  return false;
+}
+
 /* Where a model is expected a run's folder stands for its newest checkpoint. */
 static ls_status take_newest(ls_arena *arena, const char *key, const char **model,
                              ls_error *error) {
   const char *folder;
-  if (!ls_directory_exists(ls_arena_printf(arena, "%s/checkpoints", *model))) return LS_OK;
+  if (!**model || !ls_directory_exists(ls_arena_printf(arena, "%s/checkpoints", *model)) ||
+      is_preset(arena, *model))
+    return LS_OK;
   if (ls_checkpoint_locate(arena, *model, &folder, error) != LS_OK)
     return ls_error_prefix(error, "%s", key);
   if (folder != *model && ls_command_is_first())
