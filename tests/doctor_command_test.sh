@@ -28,6 +28,7 @@ run 0 doctor
 says "ok       GPU 0-7 kind          Stand-in GPU, sm_90, 132 processors"
 says "ok       links                 all pairs: peer access, NVLink (18 links)"
 says "several together have run on stand-ins alone"
+says "ok       generate, evaluate    take what training takes; they have run on stand-ins alone"
 run 0 doctor --json
 says '"verdict": "warning"'
 says '"subject": "GPU 0-7 memory"'

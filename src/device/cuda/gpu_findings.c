@@ -181,6 +181,9 @@ static void find_use(ls_gpu_report *report) {
     ls_find(report->all, LS_VERDICT_WARNING, "training",
             "compare with device.kind=cpu, and these lines with nvidia-smi",
             "device.kind auto takes these GPUs; several together have run on stand-ins alone");
+  ls_find(report->all, LS_VERDICT_OK, "generate, evaluate", NULL,
+          "take what training takes; they have run on stand-ins alone: compare with "
+          "device.kind=cpu");
 }
 
 void ls_cuda_findings(ls_findings *all, const char *root, const ls_cuda_places *places) {
