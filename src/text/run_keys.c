@@ -8,8 +8,8 @@
 
 const ls_run_key ls_run_keys[] = {
     {"model", LS_RUN_TEXT, AT(model), .default_text = "", .path = LS_RUN_MAY_BE_PATH,
-     .help = "a name that lockstep models lists, a run's or checkpoint's folder, a config.json "
-             "(its shape)"},
+     .help =
+         "a name that lockstep models lists, a run or checkpoint, or a config.json (its shape)"},
     {"init", LS_RUN_CHOICE, AT(init), .default_text = "auto", .words = "auto weights scratch",
      .help = "start from weights or from scratch; auto: weights where there are any"},
     {"task", LS_RUN_CHOICE, AT(task), .default_text = "next_token",
