@@ -55,7 +55,11 @@ alike() {
   shift
   run 0 generate "$of" "$prompt" --greedy --max-new-tokens 12 dtype=fp32 device.kind=cpu
   cp output expected
+  rm -f calls
+  settings=gpus=4,log=$work/calls
   on_gpu 0 generate "$of" "$prompt" --greedy --max-new-tokens 12 dtype=fp32 "$@"
+  settings=gpus=4
+  grep -q "^cuLaunchKernelEx [1-9]" calls || fail "$of $*: no kernel was launched: $(cat calls)"
   says "are visible and taken; device.kind=cpu leaves them"
   says "generating on a GPU has run on stand-ins alone so far"
   cmp -s expected output || fail "$of $*: the CPU's text is \"$(cat expected)\", not \"$(cat output)\""
