@@ -68,6 +68,10 @@ int ls_layout_head_ranks(const ls_layout *layout) {
   return layout->cp > 1 && layout->context == LS_CONTEXT_HYBRID ? layout->ulysses : 1;
 }
 
+bool ls_layout_once_a_step(const ls_layout *layout, ls_when when) {
+  return when == LS_WHEN_STEP || (when == LS_WHEN_AUTO && layout->pp > 1);
+}
+
 int ls_layout_turns(const ls_layout *layout) {
   const bool ring = layout->context == LS_CONTEXT_RING || layout->context == LS_CONTEXT_HYBRID;
   return layout->cp > 1 && ring ? layout->cp / ls_layout_head_ranks(layout) : 0;

@@ -174,6 +174,11 @@ int ls_layout_head_ranks(const ls_layout *layout);
 /* Blocks of keys of a ring; 0: attention has all keys at once. */
 int ls_layout_turns(const ls_layout *layout);
 
+/* Whether `layout->gather` or `layout->reduce` comes to once a step: of a pipeline, with several
+ * microbatches under way on a stage, that is the least traffic. With gradients so, ZeRO-2 is
+ * ZeRO-1. */
+bool ls_layout_once_a_step(const ls_layout *layout, ls_when when);
+
 /* What a tensor of this precision is stored in. */
 ls_dtype ls_layout_dtype(const ls_layout *layout, ls_precision precision);
 

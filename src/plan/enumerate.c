@@ -42,14 +42,29 @@ const char *ls_plan_recompute_name(const ls_layout *layout) {
   return word < 0 ? "ops" : recompute_words[word];
 }
 
+static bool is_zero_1(const ls_layout *layout) {
+  return layout->zero == 1 || (layout->zero == 2 && ls_layout_once_a_step(layout, layout->reduce));
+}
+
+static bool same_times(const ls_layout *a, const ls_layout *b) {
+  return ls_layout_once_a_step(a, a->gather) == ls_layout_once_a_step(b, b->gather) &&
+         ls_layout_once_a_step(a, a->reduce) == ls_layout_once_a_step(b, b->reduce) &&
+         a->prefetch == b->prefetch;
+}
+
+/* Of ZeRO-1 and a ZeRO-2 that is the same, the first is looked at, unless the other is held. */
+static bool is_another(const ls_plan_problem *problem, const ls_layout *layout) {
+  return layout->zero == 2 && is_zero_1(layout) && !problem->held.zero;
+}
+
 bool ls_plan_same(const ls_layout *a, const ls_layout *b) {
   for (int x = 0; x < LS_LAYOUT_AXES; x++)
     if (ls_layout_size(a, x) != ls_layout_size(b, x)) return false;
-  return a->zero == b->zero && a->microbatches == b->microbatches && a->chunks == b->chunks &&
+  return (a->zero == b->zero || (is_zero_1(a) && is_zero_1(b))) &&
+         a->microbatches == b->microbatches && a->chunks == b->chunks &&
          strcmp(a->schedule, b->schedule) == 0 && same_recompute(a, b) &&
          a->offload.optimizer == b->offload.optimizer &&
-         a->offload.parameters == b->offload.parameters && a->gather == b->gather &&
-         a->reduce == b->reduce && a->prefetch == b->prefetch &&
+         a->offload.parameters == b->offload.parameters && same_times(a, b) &&
          a->sequence_parallel == b->sequence_parallel && a->ep == b->ep &&
          a->whole_experts == b->whole_experts && ls_layout_turns(a) == ls_layout_turns(b) &&
          ls_layout_head_ranks(a) == ls_layout_head_ranks(b);
@@ -270,7 +285,8 @@ static void add_data(const ls_plan_problem *problem, ls_layout layout, int data,
     if (data % shards) continue;
     ls_layout_set_data_ranks(&layout, data / shards, shards);
     for (layout.zero = 0; layout.zero <= 3; layout.zero++)
-      if (can_shard(problem, &layout)) add_experts(problem, layout, to);
+      if (can_shard(problem, &layout) && !is_another(problem, &layout))
+        add_experts(problem, layout, to);
   }
 }
 
@@ -409,7 +425,7 @@ static void add_ways_to_shard(const ls_plan_problem *problem, const ls_layout *o
                               ls_plan_candidates *to) {
   ls_layout layout = *of;
   for (layout.zero = 1; layout.zero <= 3; layout.zero++)
-    if (layout.zero != of->zero) add(problem, &layout, to);
+    if (layout.zero != of->zero && !is_another(problem, &layout)) add(problem, &layout, to);
 }
 
 /* More or fewer ranks with experts of their own; other ways to come by all keys of a sequence. */
@@ -456,14 +472,18 @@ static void add_savings(const ls_plan_problem *problem, const ls_layout *of,
   }
 }
 
+static ls_when other_time(const ls_layout *of, ls_when when) {
+  return ls_layout_once_a_step(of, when) ? LS_WHEN_MICROBATCH : LS_WHEN_STEP;
+}
+
 /* When weights are gathered and gradients reduced, and how activations lie between. */
 static void add_times(const ls_plan_problem *problem, const ls_layout *of, ls_plan_candidates *to) {
   ls_layout layout = *of;
-  layout.gather = of->gather == LS_WHEN_STEP ? LS_WHEN_MICROBATCH : LS_WHEN_STEP;
+  layout.gather = other_time(of, of->gather);
   const bool often = of->microbatches > 1;
   if (of->zero == 3 && often && !problem->held.gather) add(problem, &layout, to);
   layout = *of;
-  layout.reduce = of->reduce == LS_WHEN_STEP ? LS_WHEN_MICROBATCH : LS_WHEN_STEP;
+  layout.reduce = other_time(of, of->reduce);
   if (of->zero >= 2 && often) add(problem, &layout, to);
   layout = *of;
   layout.prefetch = of->prefetch == 1 ? 2 : 1;

@@ -249,11 +249,6 @@ static double over_shards(const ls_plan_problem *problem, const ls_layout *layou
          over(problem, ranks / cuts, tp * cuts, collective, of_experts, units);
 }
 
-/* Whether what is done to a unit is done once a step, not for each microbatch. */
-static bool is_once(const ls_layout *layout, ls_when when) {
-  return when == LS_WHEN_STEP || (when == LS_WHEN_AUTO && layout->pp > 1);
-}
-
 /* Seconds of a step that data parallelism adds: what passes do not hide. */
 static double data_seconds(const ls_plan_problem *problem, const ls_layout *layout,
                            const ls_plan_sizes *of, double units, double microbatch_s) {
@@ -274,8 +269,8 @@ static double data_seconds(const ls_plan_problem *problem, const ls_layout *layo
   const double hidden = problem->performance->waits ? 0 : 0.8 * microbatch_s;
   /* What the first unit needs and the last one leaves is never hidden. */
   const double ends = (gather + reduce + across) / units;
-  const bool gathers = stored && !is_once(layout, layout->gather);
-  const bool reduces = layout->zero >= 2 && !is_once(layout, layout->reduce);
+  const bool gathers = stored && !ls_layout_once_a_step(layout, layout->gather);
+  const bool reduces = layout->zero >= 2 && !ls_layout_once_a_step(layout, layout->reduce);
   if (stored && (gathers || reduces)) {
     const double each = (gathers ? 2 * gather : 0) + (reduces ? reduce : 0);
     return layout->microbatches * fmax(each - hidden, ends) + across + (gathers ? 0 : gather) +
@@ -335,11 +330,11 @@ static double state_memory(const ls_layout *layout, double layers, const estimat
   double bytes = layout->offload.optimizer ? 0 : state.optimizer / shards * all.trained;
   bytes += layout->offload.parameters ? 0 : layout->zero == 3 ? all.bytes / shards : own.bytes;
   if (layout->zero == 3 || layout->offload.parameters)
-    bytes += is_once(layout, layout->gather)
+    bytes += ls_layout_once_a_step(layout, layout->gather)
                  ? gathered_bytes(layout, &own)
                  : 2 * fmax(gathered_bytes(layout, &layer), gathered_bytes(layout, &rest));
   bytes += codes_of(layout, &all) / shards;
-  if (layout->zero < 2 || is_once(layout, layout->reduce))
+  if (layout->zero < 2 || ls_layout_once_a_step(layout, layout->reduce))
     return bytes + state.gradients * own.trained;
   return bytes + state.gradients * (all.trained / shards + 2 * fmax(layer.trained, rest.trained));
 }
@@ -384,8 +379,9 @@ static void estimate_one(const estimate *of, const class_cost *class,
                        units * UPDATE_KERNELS * problem->performance->kernel_s +
                        data_seconds(problem, layout, &own, units, stage_s);
   if (layout->offload.parameters)
-    candidate->seconds += 2 * (is_once(layout, layout->gather) ? 1 : layout->microbatches) *
-                          own.bytes / problem->performance->host_per_s;
+    candidate->seconds +=
+        2 * (ls_layout_once_a_step(layout, layout->gather) ? 1 : layout->microbatches) * own.bytes /
+        problem->performance->host_per_s;
   candidate->bytes =
       (int64_t)(state_memory(layout, kept, of) + class->layer_bytes * kept * held_of(layout) +
                 class->rest_bytes + class->beside + overhead_of(problem, layout));

@@ -23,7 +23,7 @@ enum { MOST_RANKED = 4096, MOST_LED = 6 };
 enum { MOST_SIZED = 256, SMALLEST = 16 };
 /* Instructions and actions that are compiled before neighbours: of small programs, many layouts'.
  */
-#define WORK_FIRST 400000
+#define WORK_FIRST 300000
 /* As many of large programs, few layouts', end the search: half of them before neighbours. */
 #define WORK_MOST 4000000
 /* An estimate by its class that is so much larger than a device is not compiled unless nothing
@@ -461,22 +461,29 @@ static double least_bytes(const ls_plan *plan) {
   return least;
 }
 
+/* However ranks of cp come by all keys, a candidate's class has it one way. */
+static void take_context(ls_plan_candidate *candidate, const ls_plan_problem *problem) {
+  candidate->layout.context = problem->base.context;
+  candidate->layout.ulysses = problem->base.ulysses;
+}
+
 /* Fills a neighbour's seconds by what its class has more or less than that of the row it is next
  * to, and says whether it may need less memory than all others; or fit and, if it made nothing
  * again, be the best. */
 static bool is_promising(const search *self, const ls_plan_row *row, ls_plan_candidate *near) {
   const ls_plan *plan = self->plan;
   const bool of_memory = self->problem->objective == LS_PLAN_MEMORY;
-  ls_plan_candidate of = {.layout = row->layout, .micro_batch = row->micro_batch}, kept = *near;
+  ls_plan_candidate of = {.layout = row->layout, .micro_batch = row->micro_batch}, as = *near;
+  take_context(&of, self->problem);
+  take_context(&as, self->problem);
+  ls_plan_candidate kept = as;
   kept.layout.recompute = (ls_op_set){0};
   const bool known = ls_plan_estimate_like(self->estimates, &of) &&
-                     ls_plan_estimate_like(self->estimates, near) &&
+                     ls_plan_estimate_like(self->estimates, &as) &&
                      ls_plan_estimate_like(self->estimates, &kept);
-  if (!known) {
-    near->seconds = INFINITY;
-    return false;
-  }
-  near->seconds *= row->seconds / of.seconds;
+  near->bytes = as.bytes;
+  near->seconds = known ? as.seconds * row->seconds / of.seconds : INFINITY;
+  if (!known) return false;
   const double bytes = (double)near->bytes * (double)row->bytes / (double)of.bytes;
   if (bytes < (of_memory ? BYTES_DOUBT : 1) * least_bytes(plan)) return true;
   const double least = kept.seconds * row->seconds / of.seconds;

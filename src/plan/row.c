@@ -39,8 +39,9 @@ const char *ls_plan_print(ls_arena *arena, const ls_plan_row *row) {
   text = ls_arena_printf(arena, "%s, micro-batch %lld", text, (long long)row->micro_batch);
   const char *again = ls_plan_recompute_name(of);
   if (strcmp(again, "none") != 0) text = ls_arena_printf(arena, "%s, recompute %s", text, again);
-  if (of->zero == 3 && of->gather == LS_WHEN_STEP)
-    text = ls_arena_printf(arena, "%s, gathered once", text);
+  if (of->zero == 3 && of->gather)
+    text = ls_arena_printf(arena, "%s, gathered once a %s", text,
+                           of->gather == LS_WHEN_STEP ? "step" : "microbatch");
   if (of->zero >= 2 && of->reduce)
     text = ls_arena_printf(arena, "%s, reduced once a %s", text,
                            of->reduce == LS_WHEN_STEP ? "step" : "microbatch");

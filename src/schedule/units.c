@@ -96,11 +96,6 @@ int64_t ls_unit_elements(const ls_mesh *mesh, const ls_unit *unit, const ls_plac
          ls_mesh_size(mesh, ls_placement_axes(mesh, placement, LS_SHARDED_FLAT, -1));
 }
 
-/* With several microbatches under way on a stage, once a step is the least traffic. */
-static bool once_a_step(const ls_layout *layout, ls_when when) {
-  return when == LS_WHEN_STEP || (when == LS_WHEN_AUTO && layout->pp > 1);
-}
-
 static ls_place place_on(const ls_axis *axis, ls_place_kind kind) {
   return kind == LS_SHARDED_FLAT ? ls_place_flat(axis) : (ls_place){.kind = kind};
 }
@@ -119,10 +114,10 @@ static void place_unit(const ls_sharded *sharded, ls_unit *unit) {
     if (!(unit->flat >> a & 1)) continue;
     unit->stored.on[a] = place_on(&mesh->axes[a], row->parameters);
     unit->state.on[a] = place_on(&mesh->axes[a], row->state);
-    if (!once_a_step(layout, layout->reduce))
+    if (!ls_layout_once_a_step(layout, layout->reduce))
       unit->gradient.on[a] = place_on(&mesh->axes[a], row->gradients);
   }
-  unit->gather_per_step = once_a_step(layout, layout->gather);
+  unit->gather_per_step = ls_layout_once_a_step(layout, layout->gather);
 }
 
 /* Places it, and pads it to shards of one length. */
