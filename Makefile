@@ -54,7 +54,8 @@ dependencies:
 check: dependencies
 	cmake --preset release
 	cmake --build --preset release --parallel $(JOBS) --target checked
-	$(MAKE) debug
+	cmake --preset debug
+	cmake --build --preset debug --parallel $(JOBS) --target checked
 	tools/run_tests.sh build/debug:quick 'build:slow|release'
 
 check-quick: dependencies
@@ -63,7 +64,7 @@ check-quick: dependencies
 
 # oneDNN and our own kernels both follow ONEDNN_MAX_CPU_ISA; above the processor's it changes nothing.
 check-full: check
-	$(MAKE) release
+	$(MAKE) release debug
 	for isa in AVX2 AVX512_CORE; do \
 	  echo "== ONEDNN_MAX_CPU_ISA=$$isa"; \
 	  ONEDNN_MAX_CPU_ISA=$$isa tools/run_tests.sh build:quick || exit 1; \

@@ -169,8 +169,9 @@ if(TARGET published_rows_test)
   target_include_directories(published_rows_test PRIVATE bench)
 endif()
 
-# What `make check` builds without sanitizers: all but the programs of tests that it runs with them
-# alone. Scripts run some of those: cpu_isa_test.sh three, inject_command_test.sh an example.
+# What `make check` builds: without sanitizers all but the programs of tests that it runs with them
+# alone, with sanitizers those of the tests that it runs so. Scripts run some of the former:
+# cpu_isa_test.sh three, inject_command_test.sh an example.
 set(LS_SCRIPTS_RUN "^((cpu|cpu_table|recipe)_test|example_.*)$")
 get_property(checked_targets DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)
 list(REMOVE_ITEM checked_targets threaded_tests)
@@ -180,7 +181,12 @@ foreach(target ${checked_targets})
   if(TEST ${target})
     get_test_property(${target} LABELS labels)
   endif()
-  if(NOT labels MATCHES "quick" OR labels MATCHES "release" OR target MATCHES "${LS_SCRIPTS_RUN}")
+  if(LS_SANITIZE)
+    set(pattern "quick")
+  else()
+    set(pattern "slow|release")
+  endif()
+  if(NOT labels OR labels MATCHES "${pattern}" OR target MATCHES "${LS_SCRIPTS_RUN}")
     add_dependencies(checked ${target})
   endif()
 endforeach()

@@ -37,12 +37,10 @@ static bool is_zeroed(const ls_experiment *of, const char *name) {
   return length >= end && strcmp(name + length - end, of->zeroed) == 0;
 }
 
-static double initial(const ls_parameter_record *parameter, uint64_t seed, int64_t i) {
-  /* Nothing is trivial: norms near one, biases near zero, and every weight large enough to matter
-   */
-  const double noise = ls_random_normal(seed, ls_random_stream(parameter->about.name), (uint64_t)i);
-  if (parameter->about.init == LS_INIT_ONES) return 1 + 0.1 * noise;
-  return (parameter->about.init == LS_INIT_ZEROS ? 0.1 : 0.2) * noise;
+/* Nothing is trivial: norms near one, biases near zero, and every weight large enough to matter. */
+static double initial(ls_init init, double noise) {
+  if (init == LS_INIT_ONES) return 1 + 0.1 * noise;
+  return (init == LS_INIT_ZEROS ? 0.1 : 0.2) * noise;
 }
 
 /* A parameter whose numbers are drawn. */
@@ -53,27 +51,39 @@ typedef struct drawn {
 
 static void draw_numbers(void *context, int64_t first, int64_t count, double *numbers) {
   const drawn *self = context;
-  for (int64_t i = 0; i < count; i++)
-    numbers[i] = initial(&self->work->graph->parameters.items[self->parameter],
-                         self->work->experiment->seed, first + i);
+  const ls_parameter_record *of = &self->work->graph->parameters.items[self->parameter];
+  ls_random_normals(self->work->experiment->seed, ls_random_stream(of->about.name), (uint64_t)first,
+                    count, numbers);
+  for (int64_t i = 0; i < count; i++) numbers[i] = initial(of->about.init, numbers[i]);
+}
+
+/* Many at once: for each write a rank looks up which elements it keeps. */
+static ls_status write_numbers(ls_rank *rank, const job *work, int parameter, ls_error *error) {
+  enum { AT_ONCE = 16 * LS_BLOCK_WEIGHTS };
+  const ls_program *program = ls_rank_program(rank, 0);
+  const int64_t each = ls_precision_numbers(program->parameters[parameter].precision);
+  const int64_t count = work->result->elements[parameter] / each, most = AT_ONCE / each;
+  const bool zeroed = is_zeroed(work->experiment, program->parameters[parameter].name);
+  drawn of = {work, parameter};
+  for (int64_t first = 0; first < count; first += most) {
+    const int64_t some = most < count - first ? most : count - first;
+    double values[AT_ONCE] = {0};
+    if (!ls_rank_keeps_parameter(rank, program, parameter, first, some)) continue;
+    if (!zeroed) draw_numbers(&of, first * each, some * each, values);
+    LS_TRY(ls_rank_write_parameter(rank, program, parameter, LS_PART_MASTER, first, some, values,
+                                   LS_F64, error));
+  }
+  return LS_OK;
 }
 
 static ls_status write_parameters(ls_rank *rank, const job *work, ls_error *error) {
   const ls_program *program = ls_rank_program(rank, 0);
   for (int p = 0; p < program->parameter_count; p++) {
-    const int64_t each = ls_precision_numbers(program->parameters[p].precision);
-    const int64_t count = work->result->elements[p] / each;
     drawn of = {work, p};
-    const bool zeroed = is_zeroed(work->experiment, program->parameters[p].name);
     if (program->parameters[p].precision == LS_SCALES) continue;
     if (ls_precision_is_double(program->parameters[p].precision))
       LS_TRY(ls_rank_write_scales(rank, program, p, draw_numbers, &of, error));
-    for (int64_t i = 0; i < count; i++) {
-      double values[LS_BLOCK_WEIGHTS] = {0};
-      if (!zeroed) draw_numbers(&of, i * each, each, values);
-      LS_TRY(
-          ls_rank_write_parameter(rank, program, p, LS_PART_MASTER, i, 1, values, LS_F64, error));
-    }
+    LS_TRY(write_numbers(rank, work, p, error));
   }
   return LS_OK;
 }

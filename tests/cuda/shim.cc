@@ -22,10 +22,11 @@
 #endif
 
 // Keeps the registers that a function keeps on the stack of one fiber, and takes those of another.
-extern "C" void ls_shim_switch(void **keep, void *take);
+extern "C" __attribute__((visibility("hidden"))) void ls_shim_switch(void **keep, void *take);
 #if defined(__x86_64__)
 __asm__(
-    ".text\n.globl ls_shim_switch\n.type ls_shim_switch,@function\nls_shim_switch:\n"
+    ".text\n.globl ls_shim_switch\n.hidden ls_shim_switch\n"
+    ".type ls_shim_switch,@function\nls_shim_switch:\n"
     "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
     "mov %rsp,(%rdi)\nmov %rsi,%rsp\n"
     "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n"
@@ -33,7 +34,8 @@ __asm__(
 enum { KEPT_WORDS = 6 };
 #elif defined(__aarch64__)
 __asm__(
-    ".text\n.globl ls_shim_switch\n.type ls_shim_switch,%function\nls_shim_switch:\n"
+    ".text\n.globl ls_shim_switch\n.hidden ls_shim_switch\n"
+    ".type ls_shim_switch,%function\nls_shim_switch:\n"
     "sub sp,sp,#160\n"
     "stp x19,x20,[sp]\nstp x21,x22,[sp,#16]\nstp x23,x24,[sp,#32]\nstp x25,x26,[sp,#48]\n"
     "stp x27,x28,[sp,#64]\nstp x29,x30,[sp,#80]\n"
@@ -49,14 +51,17 @@ enum { KEPT_WORDS = 20 };
 #endif
 
 namespace ls_shim {
+
+position here;
+
 namespace {
 
-constexpr size_t STACK_BYTES = 256 << 10;
+/* Stacks of a warp's lanes begin in different lines of a page, of which the cache of a processor's
+ * first level keeps few: all in one, each change of fibers would miss it. */
+constexpr size_t STACK_BYTES = 256 << 10, STACK_APART = 128;
 constexpr unsigned MOST_THREADS = 1024;
 constexpr size_t STATIC_SHARED_BYTES = 48 << 10, MOST_SHARED_BYTES = 227 << 10;
 constexpr unsigned char POISON = 0xff;  // a NaN as a number of any width, and -1
-
-enum state { READY, WAITING, DONE };
 
 struct copy {
   void *to;
@@ -68,9 +73,8 @@ struct fiber {
   void *place = nullptr;
   std::unique_ptr<char, decltype(&free)> stack{nullptr, free};
   void *fake = nullptr;  // the address sanitizer's
-  index thread = {};
   unsigned number = 0;
-  state is = DONE;
+  bool done = true;
   std::vector<copy> copies;
   int group = 0;
 };
@@ -84,7 +88,7 @@ struct meeting {
 
 struct warp {
   std::vector<meeting *> open;
-  uint32_t alive = 0;
+  uint32_t alive = 0, ready = 0;
 };
 
 struct shared_block {
@@ -102,14 +106,18 @@ std::vector<shared_block> shared_blocks;
 std::vector<unsigned char> dynamic_storage;
 unsigned char *dynamic_shared;
 fiber *current;
+struct {
+  unsigned lanes[LANES], count, at, first;  // of the warp's threads
+} pass;                                     // of fibers that go on
+meeting *brought;                           // to where the fiber that runs puts what it brings
 void *main_place;
 #ifdef LS_SHIM_ASAN
 const void *main_stack;
 size_t main_stack_bytes;
+bool from_main;  // a fiber was entered, and none left for another since
 #endif
 const entry *running;
 const void *arguments;
-index sizes, grid, block;
 unsigned threads, arrived, gone;
 site barrier_at;
 int barrier_any, barrier_result;
@@ -126,30 +134,66 @@ uint64_t next_random() {
 }
 
 void shuffle_order(unsigned *order, size_t count) {
-  for (size_t i = count; i > 1; i--) std::swap(order[i - 1], order[next_random() % i]);
+  for (size_t i = count; i > 1; i--) {
+    const uint64_t drawn = (next_random() >> 32) * i >> 32;
+    std::swap(order[i - 1], order[drawn]);
+  }
+}
+
+warp *warp_of(const fiber *of) {
+  return &warps[of->number / LANES];
+}
+
+uint32_t lane_bit(const fiber *of) {
+  return 1u << of->number % LANES;
 }
 
 bool is_same(const site &one, const site &other) {
   return one.line == other.line && (one.file == other.file || strcmp(one.file, other.file) == 0);
 }
 
-void leave() {
+// The next of the pass; nullptr: it is at its end, or the block is.
+fiber *take_next() {
+  return pass.at < pass.count && !failed ? &fibers[pass.first + pass.lanes[pass.at++]] : nullptr;
+}
+
 #ifdef LS_SHIM_ASAN
-  __sanitizer_start_switch_fiber(&current->fake, main_stack, main_stack_bytes);
+void arrive(void *fake) {
+  __sanitizer_finish_switch_fiber(fake, from_main ? &main_stack : nullptr,
+                                  from_main ? &main_stack_bytes : nullptr);
+  from_main = false;
+}
 #endif
-  ls_shim_switch(&current->place, main_place);
+
+void go_to(fiber *next) {
+  current = next;
+  here.thread.x = next->number;
+}
+
+// Leaves the fiber for the next one, without a stop between them.
+void leave() {
+  fiber *const self = current, *const next = take_next();
 #ifdef LS_SHIM_ASAN
-  __sanitizer_finish_switch_fiber(current->fake, &main_stack, &main_stack_bytes);
+  __sanitizer_start_switch_fiber(&self->fake, next ? next->stack.get() : main_stack,
+                                 next ? STACK_BYTES : main_stack_bytes);
+#endif
+  if (next) go_to(next);
+  ls_shim_switch(&self->place, next ? next->place : main_place);
+#ifdef LS_SHIM_ASAN
+  arrive(self->fake);
 #endif
 }
 
-void enter(fiber *to) {
-  current = to;
+// Lets the fibers of the pass go on, one after another.
+void enter_pass() {
+  fiber *const first = take_next();
+  go_to(first);
 #ifdef LS_SHIM_ASAN
   void *fake;
-  __sanitizer_start_switch_fiber(&fake, to->stack.get(), STACK_BYTES);
+  from_main = true;
+  __sanitizer_start_switch_fiber(&fake, first->stack.get(), STACK_BYTES);
 #endif
-  ls_shim_switch(&main_place, to->place);
+  ls_shim_switch(&main_place, first->place);
 #ifdef LS_SHIM_ASAN
   __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
 #endif
@@ -160,16 +204,15 @@ template <class... PARTS>
 void fail(const char *format, PARTS... parts) {
   if (!failed) {
     const int length = snprintf(text, sizeof text, "%s, block %u,%u, thread %u: ", running->name,
-                                block.x, block.y, current->number);
+                                here.block.x, here.block.y, current->number);
     snprintf(text + length, sizeof text - static_cast<size_t>(length), format, parts...);
   }
   failed = true;
-  current->is = READY;
   leave();
 }
 
 void wait() {
-  current->is = WAITING;
+  warp_of(current)->ready &= ~lane_bit(current);
   leave();
 }
 
@@ -177,18 +220,18 @@ void release_barrier() {
   arrived = 0;
   barrier_result = barrier_any;
   barrier_any = 0;
-  for (unsigned t = 0; t < threads; t++)
-    if (fibers[t].is == WAITING) fibers[t].is = READY;
+  for (warp &each : warps) each.ready = each.alive;
 }
 
 void fiber_main() {
 #ifdef LS_SHIM_ASAN
-  __sanitizer_finish_switch_fiber(nullptr, &main_stack, &main_stack_bytes);
+  arrive(nullptr);
 #endif
   running->call(arguments);
-  current->is = DONE;
+  current->done = true;
   gone++;
-  warps[current->number / LANES].alive &= ~(1u << current->number % LANES);
+  warp_of(current)->alive &= ~lane_bit(current);
+  warp_of(current)->ready &= ~lane_bit(current);
   if (arrived > 0)
     fail("has left the kernel while others wait at %s:%d", barrier_at.file, barrier_at.line);
   leave();
@@ -198,9 +241,10 @@ void start(fiber *f, unsigned number) {
   if (!f->stack) f->stack.reset(static_cast<char *>(aligned_alloc(64, STACK_BYTES)));
   if (!f->stack) throw std::bad_alloc();
 #ifdef LS_SHIM_ASAN
-  if (f->is != DONE) __asan_unpoison_memory_region(f->stack.get(), STACK_BYTES);  // was given up
+  if (!f->done) __asan_unpoison_memory_region(f->stack.get(), STACK_BYTES);  // was given up
 #endif
-  void **top = reinterpret_cast<void **>(f->stack.get() + STACK_BYTES) - 2;
+  char *end = f->stack.get() + STACK_BYTES - number % LANES * STACK_APART;
+  void **top = reinterpret_cast<void **>(end) - 2;
 #if defined(__x86_64__)
   *top = reinterpret_cast<void *>(&fiber_main);
   for (int i = 0; i < KEPT_WORDS; i++) *--top = nullptr;
@@ -211,8 +255,7 @@ void start(fiber *f, unsigned number) {
   f->place = top;
   f->fake = nullptr;
   f->number = number;
-  f->thread = {number, 0, 0};
-  f->is = READY;
+  f->done = false;
   f->copies.clear();
   f->group = 0;
 }
@@ -223,33 +266,31 @@ void describe_waiting() {
       if (m->arrived == m->mask) continue;
       snprintf(text, sizeof text,
                "%s, block %u,%u, warp %u: lanes %08x wait at %s:%d for lanes %08x that do not come",
-               running->name, block.x, block.y, w, m->arrived, m->at.file, m->at.line,
+               running->name, here.block.x, here.block.y, w, m->arrived, m->at.file, m->at.line,
                m->mask & ~m->arrived);
       failed = true;
       break;
     }
   if (!failed)
     snprintf(text, sizeof text, "%s, block %u,%u: %u of %u threads come to the barrier at %s:%d",
-             running->name, block.x, block.y, arrived, threads, barrier_at.file, barrier_at.line);
+             running->name, here.block.x, here.block.y, arrived, threads, barrier_at.file,
+             barrier_at.line);
   failed = true;
 }
 
 // Lets the threads of a warp go on that can: in the order of numbers once, or shuffled and until
 // all of them wait for other warps, so that one warp is as far ahead of the others as may be.
 bool run_warp(unsigned number, bool shuffled_order) {
-  bool ran = false, again = true;
-  unsigned lanes[LANES], count = 0;
-  for (unsigned t = number * LANES; t < threads && t < (number + 1) * LANES; t++)
-    lanes[count++] = t;
-  while (again && !failed) {
-    again = false;
-    if (shuffled_order) shuffle_order(lanes, count);
-    for (unsigned i = 0; i < count && !failed; i++) {
-      if (fibers[lanes[i]].is != READY) continue;
-      ran = again = true;
-      enter(&fibers[lanes[i]]);
-    }
-    again &= shuffled_order;
+  const warp *of = &warps[number];
+  bool ran = false;
+  while (of->ready && !failed && (shuffled_order || !ran)) {
+    pass.first = number * LANES;
+    pass.count = pass.at = 0;
+    for (uint32_t left = of->ready; left; left &= left - 1)
+      pass.lanes[pass.count++] = static_cast<unsigned>(__builtin_ctz(left));
+    if (shuffled_order) shuffle_order(pass.lanes, pass.count);
+    enter_pass();
+    ran = true;
   }
   return ran;
 }
@@ -260,11 +301,12 @@ void run_block(std::vector<unsigned> *order, bool shuffled_order) {
   if (dynamic_shared) memset(dynamic_shared, POISON, dynamic_storage.size());
   arrived = gone = 0;
   barrier_any = 0;
-  for (unsigned w = 0; w < warps.size(); w++) warps[w].alive = 0;
+  for (warp &each : warps) each.alive = 0;
   for (unsigned t = 0; t < threads; t++) {
     start(&fibers[t], t);
-    warps[t / LANES].alive |= 1u << t % LANES;
+    warp_of(&fibers[t])->alive |= lane_bit(&fibers[t]);
   }
+  for (warp &each : warps) each.ready = each.alive;
   while (gone < threads && !failed) {
     bool ran = false;
     if (shuffled_order) shuffle_order(order->data(), order->size());
@@ -281,37 +323,24 @@ entry::entry(const char *name_, size_t bytes, unsigned threads_, void (*call_)(c
   entries = this;
 }
 
-index thread_index() {
-  return current->thread;
-}
-index block_index() {
-  return block;
-}
-index block_size() {
-  return sizes;
-}
-index grid_size() {
-  return grid;
-}
-
 int barrier(int predicate, site at) {
   if (gone > 0) fail("waits at %s:%d for %u threads that have left", at.file, at.line, gone);
   if (arrived > 0 && !is_same(at, barrier_at))
     fail("waits at %s:%d, others at %s:%d", at.file, at.line, barrier_at.file, barrier_at.line);
   barrier_at = at;
   barrier_any |= predicate != 0;
-  current->is = WAITING;
+  warp_of(current)->ready &= ~lane_bit(current);
   if (++arrived == threads) release_barrier();
   leave();
   return barrier_result;
 }
 
-slot warp_meet(uint32_t mask, const slot &own, resolver resolve, const void *given, site at) {
-  const unsigned lane_bit = current->number % LANES;
-  warp *w = &warps[current->number / LANES];
-  if (!(mask >> lane_bit & 1))
+slot *warp_bring(uint32_t mask, site at) {
+  const unsigned lane = current->number % LANES;
+  warp *w = warp_of(current);
+  if (!(mask >> lane & 1))
     fail("calls at %s:%d with mask %08x, which is without its lane %u", at.file, at.line, mask,
-         lane_bit);
+         lane);
   if (mask & ~w->alive)
     fail("waits at %s:%d for lanes %08x that are not there", at.file, at.line, mask & ~w->alive);
   meeting *m = nullptr;
@@ -331,35 +360,38 @@ slot warp_meet(uint32_t mask, const slot &own, resolver resolve, const void *giv
   if (!is_same(m->at, at))
     fail("calls at %s:%d, lanes %08x of its mask at %s:%d", at.file, at.line, m->arrived,
          m->at.file, m->at.line);
-  m->slots[lane_bit] = own;
-  m->arrived |= 1u << lane_bit;
-  if (m->arrived != mask) {
+  brought = m;
+  return &m->slots[lane];
+}
+
+const slot *warp_take(resolver resolve) {
+  meeting *m = brought;
+  warp *w = warp_of(current);
+  m->arrived |= lane_bit(current);
+  if (m->arrived != m->mask) {
     wait();
   } else {
-    if (resolve) resolve(m->slots, mask, given);
-    const unsigned first = current->number / LANES * LANES;
-    for (unsigned l = 0; l < LANES; l++)
-      if ((mask >> l & 1) && l != lane_bit) fibers[first + l].is = READY;
+    if (resolve) resolve(m->slots, m->mask);
+    w->ready |= m->mask;
   }
-  const slot result = m->slots[lane_bit];
-  m->left |= 1u << lane_bit;
-  if (m->left == mask) {
+  m->left |= lane_bit(current);
+  if (m->left == m->mask) {
     for (size_t i = 0; i < w->open.size(); i++)
       if (w->open[i] == m) w->open.erase(w->open.begin() + static_cast<long>(i--));
     ended.emplace_back(m);
   }
-  return result;
+  return &m->slots[current->number % LANES];
 }
 
-void resolve_shuffle(slot *slots, uint32_t mask, const void *) {
+void resolve_shuffle(slot *slots, uint32_t mask) {
   uint64_t results[LANES];
   for (int l = 0; l < LANES; l++) {
     if (!(mask >> l & 1)) continue;
     const int from = from_slot<shuffled>(slots[l]).from & (LANES - 1);
-    results[l] = mask >> from & 1 ? from_slot<shuffled>(slots[from]).value : ~uint64_t{0};
+    results[l] = mask >> from & 1 ? from_slot<uint64_t>(slots[from]) : ~uint64_t{0};
   }
   for (int l = 0; l < LANES; l++)
-    if (mask >> l & 1) slots[l] = to_slot(results[l]);
+    if (mask >> l & 1) to_slot(&slots[l], results[l]);
 }
 
 void *shared_array(size_t bytes, const std::type_info &type, site at) {
@@ -437,8 +469,8 @@ static const char *prepare(const ls_shim_launch *launch) {
   }
   arguments = launch->arguments;
   threads = launch->block;
-  sizes = {launch->block, 1, 1};
-  grid = {launch->grid[0], launch->grid[1], launch->grid[2]};
+  here.block_size = {launch->block, 1, 1};
+  here.grid_size = {launch->grid[0], launch->grid[1], launch->grid[2]};
   if (fibers.size() < threads) fibers.resize(threads);
   warps.resize((threads + LANES - 1) / LANES);
   std::vector<unsigned char>(launch->shared_bytes).swap(dynamic_storage);
@@ -459,12 +491,13 @@ extern "C" const char *ls_shim_run(const ls_shim_launch *launch, uint64_t seed) 
   failed = false;
   if (prepare(launch)) return text;
   order_state = seed;
+  const ls_shim::index grid = here.grid_size;
   std::vector<unsigned> order(warps.size()), blocks(grid.x * grid.y * grid.z);
   for (unsigned i = 0; i < order.size(); i++) order[i] = i;
   for (unsigned i = 0; i < blocks.size(); i++) blocks[i] = i;
   if (seed) shuffle_order(blocks.data(), blocks.size());
   for (size_t i = 0; i < blocks.size() && !failed; i++) {
-    block = {blocks[i] % grid.x, blocks[i] / grid.x % grid.y, blocks[i] / grid.x / grid.y};
+    here.block = {blocks[i] % grid.x, blocks[i] / grid.x % grid.y, blocks[i] / grid.x / grid.y};
     run_block(&order, seed != 0);
   }
   clear_state();

@@ -14,6 +14,7 @@
 #define __host__
 #define __forceinline__ inline
 
+#pragma GCC visibility push(hidden)
 namespace ls_shim {
 
 struct index {
@@ -43,15 +44,19 @@ struct slot {
 };
 
 /* Called by the last lane that arrives, with what all have brought: replaces it by results. */
-using resolver = void (*)(slot *slots, uint32_t mask, const void *given);
+using resolver = void (*)(slot *slots, uint32_t mask);
 
-index thread_index();
-index block_index();
-index block_size();
-index grid_size();
+/* Where the thread that runs is; blocks have one dimension. */
+struct position {
+  index thread, block, block_size, grid_size;
+};
+extern position here;
+
 int barrier(int predicate, site at);
-/* Returns this lane's slot after all lanes of the mask have come. */
-slot warp_meet(uint32_t mask, const slot &own, resolver resolve, const void *given, site at);
+/* Begins a warp function: where this lane puts what it brings. */
+slot *warp_bring(uint32_t mask, site at);
+/* Ends it: this lane's slot after all lanes of the mask have come, until the next call. */
+const slot *warp_take(resolver resolve);
 void *shared_array(size_t bytes, const std::type_info &type, site at);
 void *shared_dynamic();
 void copy_begin(void *to, const void *from, int bytes, int kept);
@@ -66,12 +71,12 @@ TO as(FROM value) {
   return result;
 }
 
+/* As few bytes as there are, and the same ones on both sides: a processor waits where it reads 16
+ * of which 8 were written just now. */
 template <class T>
-slot to_slot(T value) {
+void to_slot(slot *to, const T &value) {
   static_assert(sizeof(T) <= sizeof(slot), "a lane brings at most a slot");
-  slot result = {};
-  memcpy(&result, &value, sizeof value);
-  return result;
+  memcpy(to, &value, sizeof value);
 }
 
 template <class T>
@@ -81,34 +86,41 @@ T from_slot(const slot &from) {
   return result;
 }
 
+/* What a lane brings, and gets. */
+template <class TO, class FROM>
+TO meet(uint32_t mask, const FROM &own, resolver resolve, site at) {
+  to_slot(warp_bring(mask, at), own);
+  return from_slot<TO>(*warp_take(resolve));
+}
+
 /* Each lane's slot becomes that of the lane it names; one that does not take part gives poison. */
 struct shuffled {
   uint64_t value;
   int32_t from;
 };
-void resolve_shuffle(slot *slots, uint32_t mask, const void *);
+void resolve_shuffle(slot *slots, uint32_t mask);
 
 template <class T>
 T shuffle(uint32_t mask, T value, int from, site at) {
   static_assert(sizeof(T) <= sizeof(uint64_t), "what is shuffled has at most eight bytes");
   shuffled own = {0, from};
   memcpy(&own.value, &value, sizeof value);
-  return from_slot<T>(warp_meet(mask, to_slot(own), resolve_shuffle, nullptr, at));
+  return meet<T>(mask, own, resolve_shuffle, at);
 }
 
 inline int lane() {
-  const index t = thread_index(), n = block_size();
-  return static_cast<int>((t.x + n.x * (t.y + n.y * t.z)) % LANES);
+  return static_cast<int>(here.thread.x % LANES);
 }
 
 }  // namespace ls_shim
+#pragma GCC visibility pop
 
 #define LS_SITE ls_shim::site at = {__builtin_FILE(), __builtin_LINE()}
 
-#define threadIdx (ls_shim::thread_index())
-#define blockIdx (ls_shim::block_index())
-#define blockDim (ls_shim::block_size())
-#define gridDim (ls_shim::grid_size())
+#define threadIdx (ls_shim::here.thread)
+#define blockIdx (ls_shim::here.block)
+#define blockDim (ls_shim::here.block_size)
+#define gridDim (ls_shim::here.grid_size)
 
 #define LS_KERNEL(name, arguments, threads)                                     \
   static void name(const arguments &args);                                      \
@@ -129,7 +141,8 @@ inline int __syncthreads_or(int predicate, LS_SITE) {
   return ls_shim::barrier(predicate, at);
 }
 inline void __syncwarp(uint32_t mask = 0xffffffffu, LS_SITE) {
-  ls_shim::warp_meet(mask, {}, nullptr, nullptr, at);
+  ls_shim::warp_bring(mask, at);
+  ls_shim::warp_take(nullptr);
 }
 
 template <class T>
@@ -157,13 +170,13 @@ T __shfl_up_sync(uint32_t mask, T value, unsigned by, int width = 32, LS_SITE) {
 namespace ls_shim {
 /* Every lane gets FUNCTION(all values, by lane, with the mask). */
 template <class T, T (*FUNCTION)(const T *, uint32_t, int)>
-void resolve_reduction(slot *slots, uint32_t mask, const void *) {
+void resolve_reduction(slot *slots, uint32_t mask) {
   T values[LANES] = {}, results[LANES] = {};
   for (int l = 0; l < LANES; l++)
     if (mask >> l & 1) values[l] = from_slot<T>(slots[l]);
   for (int l = 0; l < LANES; l++)
     if (mask >> l & 1) results[l] = FUNCTION(values, mask, l);
-  for (int l = 0; l < LANES; l++) slots[l] = to_slot(results[l]);
+  for (int l = 0; l < LANES; l++) to_slot(&slots[l], results[l]);
 }
 inline uint32_t votes(const uint32_t *values, uint32_t mask, int) {
   uint32_t all = 0;
@@ -188,8 +201,7 @@ inline uint32_t largest(const uint32_t *values, uint32_t mask, int) {
 }
 template <uint32_t (*FUNCTION)(const uint32_t *, uint32_t, int)>
 uint32_t reduce(uint32_t mask, uint32_t value, site at) {
-  return from_slot<uint32_t>(
-      warp_meet(mask, to_slot(value), resolve_reduction<uint32_t, FUNCTION>, nullptr, at));
+  return meet<uint32_t>(mask, value, resolve_reduction<uint32_t, FUNCTION>, at);
 }
 }  // namespace ls_shim
 

@@ -22,8 +22,8 @@ inline float fragment_at(const slot &of, int word, int half) {
 
 // What lanes bring: words 0 to 3 are A's, 4 and 5 B's. What they get: the product's four numbers.
 template <class T>
-void resolve_product(slot *slots, uint32_t, const void *) {
-  float a[16][16], b[16][8];
+void resolve_product(slot *slots, uint32_t) {
+  float a[16][16], b[16][8], product[16][8] = {};
   for (int lane = 0; lane < LANES; lane++) {
     const int g = lane / 4, t = lane % 4;
     for (int half = 0; half < 2; half++) {
@@ -33,25 +33,23 @@ void resolve_product(slot *slots, uint32_t, const void *) {
         b[2 * t + half + word * 8][g] = fragment_at<T>(slots[lane], 4 + word, half);
     }
   }
-  for (int lane = 0; lane < LANES; lane++) {
-    float product[4] = {};
-    for (int at = 0; at < 4; at++)
-      for (int k = 0; k < 16; k++)
-        product[at] += a[lane / 4 + at / 2 * 8][k] * b[k][lane % 4 * 2 + at % 2];
-    memcpy(slots[lane].word, product, sizeof product);
-  }
+  for (int row = 0; row < 16; row++)
+    for (int k = 0; k < 16; k++)
+      for (int column = 0; column < 8; column++)
+        product[row][column] += a[row][k] * b[k][column];
+  for (int lane = 0; lane < LANES; lane++)
+    for (int upper = 0; upper < 2; upper++)
+      memcpy(slots[lane].word + 2 * upper, &product[lane / 4 + upper * 8][lane % 4 * 2],
+             2 * sizeof(float));
 }
 
 // Lane 8 m + r brings the address of row r of matrix m; each gets two numbers of each matrix: of
 // row g, or, transposed, of column g.
-struct rows_brought {
-  const void *row;
-};
 template <bool TURNED>
-void resolve_matrices(slot *slots, uint32_t, const void *) {
+void resolve_matrices(slot *slots, uint32_t) {
   uint16_t rows[4][8][8];
   for (int lane = 0; lane < LANES; lane++)
-    memcpy(rows[lane / 8][lane % 8], from_slot<rows_brought>(slots[lane]).row, 16);
+    memcpy(rows[lane / 8][lane % 8], from_slot<const void *>(slots[lane]), 16);
   for (int lane = 0; lane < LANES; lane++)
     for (int m = 0; m < 4; m++) {
       const int g = lane / 4, t = lane % 4;
@@ -63,17 +61,18 @@ void resolve_matrices(slot *slots, uint32_t, const void *) {
 
 template <bool TURNED>
 void load_matrices(uint32_t (&to)[4], const void *row, site at) {
-  const slot got =
-      warp_meet(LS_ALL_LANES, to_slot(rows_brought{row}), resolve_matrices<TURNED>, nullptr, at);
-  memcpy(to, got.word, sizeof to);
+  to_slot(warp_bring(LS_ALL_LANES, at), row);
+  memcpy(to, warp_take(resolve_matrices<TURNED>)->word, sizeof to);
 }
 
 template <class T>
 void multiply(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, site at) {
-  slot own = {{a[0], a[1], a[2], a[3], b0, b1}};
-  const slot got = warp_meet(LS_ALL_LANES, own, resolve_product<T>, nullptr, at);
+  slot *own = warp_bring(LS_ALL_LANES, at);
+  memcpy(own->word, a, sizeof a);
+  own->word[4] = b0;
+  own->word[5] = b1;
   float product[4];
-  memcpy(product, got.word, sizeof product);
+  memcpy(product, warp_take(resolve_product<T>)->word, sizeof product);
   for (int i = 0; i < 4; i++) sum[i] += product[i];
 }
 
