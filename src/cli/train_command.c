@@ -155,10 +155,10 @@ static void describe(const ls_session *session, const ls_dataset *dataset,
                      const ls_tokenizer *tokenizer, const char *gpus) {
   const ls_layout *layout = &session->layout;
   if (gpus) fprintf(stderr, "%s\n", gpus);
-  if (strcmp(session->device.kind, "cuda") == 0 && session->devices > 1 &&
-      !session->run->device.loopback)
-    ls_warn(
-        "several GPUs together have run on stand-ins alone so far; compare with device.kind=cpu");
+  const char *untried = ls_session_untried(session->arena, session);
+  if (untried)
+    ls_warn("on stand-ins alone so far, never on hardware: %s; compare with device.kind=cpu",
+            untried);
   fprintf(stderr, "%s: %.2f M parameters in %s on %d device%s (%s), %d thread%s each\n",
           session->run->model, (double)ls_model_parameters(&session->config) / 1e6,
           ls_session_dtype(session), session->devices, session->devices == 1 ? "" : "s",
