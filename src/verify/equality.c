@@ -68,11 +68,13 @@ static ls_status write_parameters(ls_rank *rank, const job *work, ls_error *erro
     if (program->parameters[p].precision == LS_SCALES) continue;
     if (ls_precision_is_double(program->parameters[p].precision))
       LS_TRY(ls_rank_write_scales(rank, program, p, draw_numbers, &of, error));
-    for (int64_t i = 0; i < count; i++) {
+    const int64_t most = LS_BLOCK_WEIGHTS / each; /* elements at once */
+    for (int64_t i = 0; i < count; i += most) {
       double values[LS_BLOCK_WEIGHTS] = {0};
-      if (!zeroed) draw_numbers(&of, i * each, each, values);
-      LS_TRY(
-          ls_rank_write_parameter(rank, program, p, LS_PART_MASTER, i, 1, values, LS_F64, error));
+      const int64_t some = count - i < most ? count - i : most;
+      if (!zeroed) draw_numbers(&of, i * each, some * each, values);
+      LS_TRY(ls_rank_write_parameter(rank, program, p, LS_PART_MASTER, i, some, values, LS_F64,
+                                     error));
     }
   }
   return LS_OK;
@@ -360,8 +362,9 @@ static ls_status run_in(ls_arena *compiler, ls_arena *arena, const ls_experiment
   *result = (ls_trajectory){0};
   make_room(arena, stages[0], result);
   job work = {experiment, stages, again, graph, .result = result};
-  const ls_device_options device = {.kind = experiment->fast_kernels ? "cpu" : "reference",
-                                    .compute = layout->compute};
+  ls_device_options device = experiment->device;
+  if (!device.kind) device.kind = "reference";
+  device.compute = layout->compute;
   LS_TRY(ls_device_open(&device, &work.device, error));
   ls_world *world;
   const ls_world_options all = {.ranks = ls_mesh_ranks(&stages[0]->mesh),
