@@ -123,7 +123,7 @@ foreach(source ${test_sources} ${tree_tests})
   get_filename_component(name ${source} NAME_WE)
   if(source MATCHES "\\.sh$")
     lockstep_test(${name} ${CMAKE_SOURCE_DIR}/${source} ${CMAKE_BINARY_DIR}/lockstep)
-  elseif(name MATCHES "^(cuda_(kernels|attention|shim|products|plans|steps|tuning|nccl)|peer_engine)_test$" AND NOT TARGET
+  elseif(name MATCHES "^(cuda_(kernels|attention|shim|products|plans|steps|tuning|nccl|matrix)|peer_engine)_test$" AND NOT TARGET
       lockstep_cuda_shim)
     continue()
   elseif(LS_CMOCKA_FOUND)
@@ -146,6 +146,7 @@ endfunction()
 lockstep_on_stand_ins(1 cuda_products_test cuda_plans_test cuda_steps_test)
 lockstep_on_stand_ins(2 cuda_nccl_test cuda_tuning_test)
 lockstep_on_stand_ins(3 peer_engine_test)
+lockstep_on_stand_ins(8 cuda_matrix_test)
 
 # Each example runs as a test, without arguments, from the root of the tree.
 foreach(source ${example_sources})

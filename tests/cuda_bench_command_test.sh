@@ -31,6 +31,7 @@ seconds >sheet
 
 on_gpu 0 bench -o here.yaml
 says "2 GPUs, h100-sxm-80"
+says "measuring GPUs has run on stand-ins alone so far"
 says "bf16 192x192x192"
 says "from the host"
 says "from GPU 1"

@@ -111,6 +111,23 @@ head -n 1 log | grep -q "this build has no CUDA kernels" && no_code="no nvcc was
 head -n 1 log | grep -qF "$no_code" || fail "the first line: $(head -n 1 log)"
 settings=gpus=4
 
+# What has run on stand-ins alone is named as a run begins; the rest says nothing.
+untried() { # TEXT words...; TEXT "": nothing
+  text=$1
+  shift
+  rm -rf gpu-run
+  on_gpu 0 train run.yaml out=gpu-run train.steps=1 device.kind=cuda "$@"
+  [ -z "$text" ] || says "on stand-ins alone so far, never on hardware: $text; compare with device.kind=cpu"
+  [ -n "$text" ] || ! grep -qF "never on hardware" log || fail "$*: $(cat log)"
+}
+settings=gpus=1
+untried "" model=llama.json dtype=bf16 device.tune=false
+untried "" model=gemma.json dtype=fp32 device.tune=false device.loopback=true mesh.dp_shard=2
+untried "device.tune, dtype: fp8, this optimizer" model=llama.json dtype=fp8 optimizer.name=lion
+settings=gpus=4
+untried "several GPUs together" model=gpt2.json dtype=fp32 device.tune=false mesh.dp_shard=2
+says "M parameters in fp32 on 2 GPUs (dp_replicate 1, dp_shard 2, tp 1, zero-3)"
+
 # What is offloaded is pinned, moved and updated by the CPU's kernels.
 both 5e-6 model=llama.json dtype=fp32 offload.optimizer=nvme offload.parameters=nvme offload.activations=host offload.path=.
 both 5e-6 model=llama.json dtype=fp32 device.graphs=false train.microbatches=2
@@ -121,15 +138,15 @@ both 2e-2 model=llama.json dtype=bf16
 says "attention runs on our own kernels: cuDNN gives no handle"
 settings=gpus=4
 
-# A run may change its device where it goes on.
+# A run may change its device where it goes on, and back, and its layout with it.
 rm -rf cpu gpu-run
-run 0 train run.yaml out=cpu model=llama.json dtype=fp32
-run 0 train run.yaml out=gpu-run model=llama.json dtype=fp32 train.steps=2
-on_gpu 0 train gpu-run train.steps=4 device.kind=cuda
-tail -n 1 cpu/metrics.jsonl | grep -o '"loss": *[0-9.]*' >one
-grep '"step": *4' gpu-run/metrics.jsonl | grep -o '"loss": *[0-9.]*' | tail -n 1 >other
-[ -s one ] && awk 'NR == FNR { a = $NF; next } { d = a / $NF - 1; exit !(d < 1e-4 && d > -1e-4) }' one other ||
-  fail "CPU, then GPU: $(cat one other)"
+constant="model=llama.json dtype=fp32 train.lr_schedule=constant"
+run 0 train run.yaml out=cpu $constant
+run 0 train run.yaml out=gpu-run $constant train.steps=1
+on_gpu 0 train gpu-run train.steps=3 device.kind=cuda mesh.dp_shard=2 mesh.tp=2 train.micro_batch=2
+run 0 train gpu-run train.steps=4 device.kind=cpu mesh.dp_shard=2 mesh.tp=1
+found=$(same 5e-5) || fail "CPU, GPUs, CPU: $found: $(cat gpu-run/metrics.jsonl)"
+echo "CPU, GPUs, CPU: $found"
 
 # refused STATUS TEXT words...: in one line.
 refused() {

@@ -58,6 +58,24 @@ both 5e-6 2 dtype=fp32 mesh.pp=2 schedule=1f1b train.microbatches=2
 both 5e-6 4 dtype=fp32 mesh.dp_shard=2 zero=1 mesh.tp=2
 both 5e-6 2 dtype=fp32 optimizer.name=muon mesh.dp_shard=2 zero=1
 
+# Over hosts, or as good as: no memory is shared, and MPI carries what the ranks say to each other.
+export APART=yes
+both 5e-6 2 dtype=fp32 mesh.dp_shard=2 zero=3 mesh.tp=2 train.microbatches=2 -n 4
+both 5e-6 2 dtype=fp32 mesh.pp=2 schedule=zbh1 train.microbatches=4
+if [ $mpi = yes ]; then
+  rm -rf gpu-run
+  under 2 0 train run.yaml out=gpu-run device.kind=cuda dtype=fp32 mesh.pp=2 schedule=zbh1 \
+    train.microbatches=4 numerics=exact
+  says "through the host's memory, which is slow"
+  found=$(same 5e-6) || fail "staged over hosts differs from the CPU: $found"
+  rm -rf gpu-run
+  GPUS="gpus=4"
+  under 2 2 train run.yaml out=gpu-run device.kind=cuda mesh.dp_shard=2 comm.engine=peer
+  says "comm.engine: peer does not carry the data of this run"
+fi
+APART=no
+GPUS="gpus=4,peers=none"
+
 # By choice where peers would serve; not with numerics: exact, nor where ranks share a GPU.
 rm -rf gpu-run
 on_gpus 0 train run.yaml out=gpu-run device.kind=cuda mesh.dp_shard=2 train.steps=1 comm.engine=nccl
@@ -98,6 +116,32 @@ ended nccl_skip=40 "\(invalid usage: rank\|waited 6[.0-9]* s for the other ranks
 ended nccl_skip=12 "waited 6[.0-9]* s for .* in all-reduce of 1 " comm.timeout=6 \
   mesh.tp=1 zero=0 train.steps=1
 ended nccl_async=60 "the stand-in's device of rank"
+
+# Each message of a step changes places with the next one to its peer: other numbers come out; or,
+# where there is no next one, what never comes is waited for no longer than comm.timeout.
+numbers() { grep -o '"\(loss\|grad_norm\)": *[0-9.e-]*' gpu-run/metrics.jsonl; }
+swapped() { # SETTINGS: to code
+  GPUS="gpus=2,peers=none$1"
+  rm -rf gpu-run
+  code=0
+  timeout 60 ./gpu train run.yaml out=gpu-run device.kind=cuda dtype=fp32 mesh.pp=2 schedule=gpipe \
+    data.text="$tests/../README.md" train.microbatches=4 train.steps=1 comm.timeout=5 >output 2>log || code=$?
+}
+swapped ""
+numbers >numbers-right
+[ "$(wc -l <numbers-right)" = 2 ] || fail "no step: $(cat log)"
+seen=0
+for at in 1 2 3 4 5 6 7 8; do
+  swapped ",nccl_swap=$at"
+  case $code in
+    0) ! numbers | cmp -s numbers-right - || fail "nobody saw that message $at came late"; seen=$((seen + 1)) ;;
+    3) grep -q "^lockstep train: rank .*waited 5[.0-9]* s for rank [01] in \(send\|receive\) of " log || fail "$at: $(cat log)" ;;
+    *) fail "message $at: exit status $code: $(tail -n 3 log)" ;;
+  esac
+  passed=$((passed + 1))
+done
+[ $seen -ge 4 ] || fail "only $seen of 8 messages changed places"
+
 for at in 2 4 7 12 20 30 50 80 140; do
   GPUS="gpus=4,peers=none,nccl_fail=$at"
   rm -rf gpu-run code

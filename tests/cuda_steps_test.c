@@ -22,8 +22,9 @@
 #include "support/thinned.h"
 
 enum {
-  STEPS = 4,
-  WARM = 3,
+  STEPS = 6,
+  WARM = 4, /* others are in the step before it, or the next, and have all that they replay */
+  GPUS = 2,
   FEWEST = 2,
   SEALED_S = 60,
   EXIT_FAILED = 3,
@@ -141,16 +142,35 @@ static ls_status train(job *work, ls_error *error) {
   return status;
 }
 
-static job trained(const char *key, bool ahead) {
-  const char *const keys[] = {"device.kind=cuda", key};
-  job work = {.session = open_session(1, keys, 2), .ahead = ahead, .steps = STEPS, .rate = 1e-2};
+static job trained_by(int gpus, const char *key, const char *engine, bool ahead) {
+  const char *const keys[] = {"device.kind=cuda", key, engine, "mesh.dp_shard=-1"};
+  job work = {.session = open_session(gpus, keys, 4), .ahead = ahead, .steps = STEPS, .rate = 1e-2};
   ls_error error = {0};
   if (train(&work, &error) != LS_OK) fail_msg("%s: %s", key, error.text);
   return work;
 }
 
+static job trained(const char *key, bool ahead) {
+  return trained_by(1, key, "comm.engine=auto", ahead);
+}
+
+/* Counts are of both ranks. */
+static void a_step_of_several_waits_for_nothing(void **state) {
+  (void)state;
+  static const char *const engines[] = {"comm.engine=peer", "comm.engine=nccl"};
+  for (size_t e = 0; e < sizeof engines / sizeof *engines; e++) {
+    const job work = trained_by(GPUS, "device.graphs=true", engines[e], true);
+    print_message("%s, step %d: %ld waits, %ld allocations, %ld launches, %ld replays\n",
+                  engines[e], WARM + 1, work.waits, work.allocations, work.launches, work.replays);
+    assert_int_equal(work.waits, 0);
+    assert_int_equal(work.allocations, 0);
+    assert_true(work.replays > 0);
+  }
+}
+
 static void a_step_waits_for_nothing_and_allocates_nothing(void **state) {
   (void)state;
+  setenv("LS_STAND_IN", "gpus=2", 1);
   find_stand_in();
   const job ahead = trained("device.graphs=true", true);
   print_message("step %d: %ld waits, %ld allocations, %ld launches, %ld replays\n", WARM + 1,
@@ -196,9 +216,9 @@ static int set_up_smallest(void **state) {
 }
 
 /* In a process of its own: 0, or what was wrong. */
-static int train_with_failure(int call) {
+static int train_with_failure(int gpus, int call) {
   alarm(SEALED_S);
-  setenv("LS_STAND_IN", ls_arena_printf(arena, "gpus=1,fail=%d", call), 1);
+  setenv("LS_STAND_IN", ls_arena_printf(arena, "gpus=%d,fail=%d", gpus, call), 1);
   const char *const keys[] = {ls_arena_printf(arena, "model=%s", in_folder("config.json")),
                               "data.seq_len=8",
                               "train.batch=8",
@@ -209,7 +229,7 @@ static int train_with_failure(int call) {
   ls_session *session;
   ls_error error = {0};
   ls_status status = ls_run_file_read(arena, NULL, keys, 6, &run, &error);
-  if (status == LS_OK) status = ls_session_create(arena, run, 1, 1, &session, &error);
+  if (status == LS_OK) status = ls_session_create(arena, run, gpus, gpus, &session, &error);
   job work = {.session = session, .ahead = true, .steps = FEWEST, .rate = 1e-2};
   if (status == LS_OK) status = train(&work, &error);
   void *handle = dlopen("libcuda.so.1", RTLD_NOW);
@@ -223,13 +243,13 @@ static int train_with_failure(int call) {
   return one_line ? EXIT_FAILED : EXIT_SILENT;
 }
 
-static long calls_of_a_run(void) {
+static long calls_of_a_run(int gpus) {
   int ends[2];
   long calls = 0;
   assert_int_equal(pipe(ends), 0);
   const pid_t child = fork();
   if (!child) {
-    const int status = train_with_failure(0);
+    const int status = train_with_failure(gpus, 0);
     int (*all)(void);
     *(void **)&all = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "ls_stand_in_calls");
     calls = all();
@@ -244,33 +264,45 @@ static long calls_of_a_run(void) {
   return calls;
 }
 
-/* A call that frees, or one that a graph was to be made by, may fail and the run go on. */
-static void each_call_of_the_driver_fails_once(void **state) {
-  (void)state;
-  const long calls = calls_of_a_run();
-  int failed = 0;
-  int tried = 0;
-  for (int call = 1; call <= calls; call++) {
+/* One call in `each` of a run. One that frees, or that a graph was to be made by, may fail and the
+ * run go on. */
+static void fail_calls(int gpus, int each) {
+  const long calls = calls_of_a_run(gpus);
+  int failed = 0, tried = 0;
+  for (int call = 1; call <= calls; call += each) {
     if (ls_test_left_out(call, 3)) continue;
     tried++;
     const pid_t child = fork();
-    if (!child) _exit(train_with_failure(call));
+    if (!child) _exit(train_with_failure(gpus, call));
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
     if (!WIFEXITED(status) || (WEXITSTATUS(status) != 0 && WEXITSTATUS(status) != EXIT_FAILED))
-      fail_msg("call %d of %ld: status %x", call, calls, (unsigned)status);
+      fail_msg("%d GPUs, call %d of %ld: status %x", gpus, call, calls, (unsigned)status);
     failed += WEXITSTATUS(status) == EXIT_FAILED;
   }
-  print_message("%d of %d calls end the run in one line\n", failed, tried);
+  print_message("%d GPUs: %d of %d calls end the run in one line\n", gpus, failed, tried);
   assert_true(failed > tried / 2);
+}
+
+static void each_call_of_the_driver_fails_once(void **state) {
+  (void)state;
+  fail_calls(1, 1);
+}
+
+/* LS_EVERY_CALL: every one. */
+static void calls_fail_once_on_several(void **state) {
+  (void)state;
+  fail_calls(GPUS, getenv("LS_EVERY_CALL") ? 1 : 11);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(each_call_of_the_driver_fails_once, set_up_smallest,
                                       tear_down),
+      cmocka_unit_test_setup_teardown(calls_fail_once_on_several, set_up_smallest, tear_down),
       cmocka_unit_test_setup_teardown(a_step_waits_for_nothing_and_allocates_nothing, set_up_model,
                                       tear_down),
+      cmocka_unit_test_setup_teardown(a_step_of_several_waits_for_nothing, set_up_model, tear_down),
       cmocka_unit_test_setup_teardown(a_nan_is_named_one_step_late, set_up_model, tear_down)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,6 +29,7 @@ says "ok       GPU 0-7 kind          Stand-in GPU, sm_90, 132 processors"
 says "ok       links                 all pairs: peer access, NVLink (18 links)"
 says "several together have run on stand-ins alone"
 says "ok       generate, evaluate    take what training takes; they have run on stand-ins alone"
+says "ok       never on hardware     bench, dtype: fp8, quantize, adapters, device.tune"
 run 0 doctor --json
 says '"verdict": "warning"'
 says '"subject": "GPU 0-7 memory"'
@@ -52,6 +53,22 @@ head -n 1 log | grep -q '^2 GPUs (Stand-in GPU) are visible and taken; device.ki
   fail "the first line: $(head -n 1 log)"
 run 0 train keys.yaml out=second train.steps=1 device.kind=cpu
 grep -q 'GPU' log && fail "the CPU was asked for: $(cat log)"
-CUDA_VISIBLE_DEVICES='' run 0 train keys.yaml out=third train.steps=1
-grep -q 'GPU' log && fail "hidden GPUs are spoken of: $(cat log)"
+
+# Where GPUs are there and none can be had a run on the CPU says so at once, and what to do.
+not_used() { # SETTINGS TEXT [VISIBLE]
+  LS_STAND_IN=$1
+  unset CUDA_VISIBLE_DEVICES
+  [ $# -lt 3 ] || export CUDA_VISIBLE_DEVICES="$3"
+  rm -rf none
+  run 0 train keys.yaml out=none train.steps=1
+  unset CUDA_VISIBLE_DEVICES
+  head -n 1 log | grep -qF "no GPU is used, the CPU is: $2" || fail "the first line: $(head -n 1 log)"
+}
+not_used gpus=2 'CUDA_VISIBLE_DEVICES is "" and leaves no GPU; unset it' ''
+not_used gpus=2 'CUDA_VISIBLE_DEVICES is "7" and leaves no GPU; unset it' 7
+not_used driver=11080 "NVIDIA driver: $stand_ins/libcuda.so.1 is CUDA 11.8; expected CUDA 12.0"
+not_used gpus=1,fail=2 "cuInit: "
+LS_STAND_IN=gpus=0
+run 0 train keys.yaml out=fourth train.steps=1
+grep -q 'GPU' log && fail "GPUs are spoken of where there are none: $(cat log)"
 echo "ok: $passed runs"

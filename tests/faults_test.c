@@ -104,7 +104,7 @@ static verdict run(const bench *with, const ls_fault *fault, int shape, const ls
                            .layout = layout,
                            .model = ls_test_model(arena, experiment.config, layout,
                                                   experiment.sequences, experiment.sequence)};
-  experiment.fast_kernels = layout->compute == LS_BF16;
+  experiment.device.kind = layout->compute == LS_BF16 ? "cpu" : NULL;
   experiment.loss_scale = loss_scale;
   experiment.alter = alter;
   experiment.alter_context = &with_fault;

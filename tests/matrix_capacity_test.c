@@ -167,7 +167,7 @@ static void test_the_cpus_kernels(void **state) {
     ls_arena *arena = ls_arena_create();
     capacity_run *of = open_case(arena, which);
     of->layout.compute = LS_F32;
-    of->experiment.fast_kernels = true;
+    of->experiment.device.kind = "cpu";
     ls_test_equal_layout(&tally, &of->experiment, &of->layout, of->name);
     ls_arena_destroy(&arena);
   }

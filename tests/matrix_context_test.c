@@ -203,7 +203,7 @@ static void the_cpus_kernels_take_places(void **state) {
     ls_arena *arena = ls_arena_create();
     context_run *of = open_case(arena, &runs[c]);
     of->layout.compute = LS_F32;
-    of->experiment.fast_kernels = true;
+    of->experiment.device.kind = "cpu";
     ls_test_equal_layout(&tally, &of->experiment, &of->layout, of->name);
     ls_arena_destroy(&arena);
   }

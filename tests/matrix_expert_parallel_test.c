@@ -304,7 +304,7 @@ static void test_the_cpus_kernels(void **state) {
     ls_arena *arena = ls_arena_create();
     expert_run *of = open_case(arena, which);
     of->layout.compute = LS_F32;
-    of->experiment.fast_kernels = true;
+    of->experiment.device.kind = "cpu";
     run_case(of, &tally);
     ls_arena_destroy(&arena);
   }

@@ -71,7 +71,7 @@ static ls_experiment experiment_of(const ls_model_config *config, bool fast) {
                          .sequences = LS_TEST_SEQUENCES,
                          .sequence = LS_TEST_SEQUENCE,
                          .seed = chosen_seed(),
-                         .fast_kernels = fast,
+                         .device = {.kind = fast ? "cpu" : NULL},
                          .learning_rate = rate};
 }
 

@@ -32,7 +32,7 @@ static void run_sample(int sample, tally *count) {
                                     .sequence = LS_TEST_SEQUENCE,
                                     .learning_rate = 1e-2,
                                     .loss_scale = layout.compute == LS_F16 ? 1024 : 0,
-                                    .fast_kernels = layout.compute != LS_F64,
+                                    .device = {.kind = layout.compute != LS_F64 ? "cpu" : NULL},
                                     .seed = 5,
                                     .offload_path = "/tmp",
                                     .deadline_s = 60};

@@ -45,7 +45,7 @@ static ls_status run(ls_arena *arena, const layout_case *about, int shape, doubl
                                     .sequence = LS_TEST_SEQUENCE,
                                     .learning_rate = 1e-2,
                                     .seed = 5,
-                                    .fast_kernels = about->compute == LS_BF16,
+                                    .device = {.kind = about->compute == LS_BF16 ? "cpu" : NULL},
                                     .saved = true,
                                     .deadline_s = 120};
   ls_layout layout = ls_test_layout_default();

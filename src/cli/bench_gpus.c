@@ -132,6 +132,8 @@ ls_status ls_bench_gpus(ls_arena *arena, const ls_bench_flags *flags, ls_error *
   if (flags->kept) return print_kept(arena, &gpus, flags, error);
   const ls_status known = ls_hardware_gpus_here(arena, &cluster, &unknown);
   if (known != LS_OK && flags->output) return ls_fail(error, known, "-o: %s", unknown.text);
+  ls_warn(
+      "measuring GPUs has run on stand-ins alone so far: hold its rates against the data sheet");
   LS_TRY(measure(arena, &gpus, &rates, error));
   const ls_accelerator *sheet = cluster ? cluster->accelerator : NULL;
   if (flags->json)

@@ -30,7 +30,7 @@ LS_CHECKED ls_status ls_hardware_find_cluster(ls_arena *arena, const char *text,
 
 /* Has what is computed in this type take this machine's GPUs, where device.kind leaves it open and
  * they can be used; and the line that says so or why not (ls_gpus_choose), NULL where it says which
- * or none is visible. */
+ * or there are none. */
 const char *ls_hardware_take_gpus(ls_arena *arena, ls_dtype compute, ls_run_device *device);
 const char *ls_hardware_take_run_gpus(ls_arena *arena, ls_run_file *run);
 

@@ -155,15 +155,19 @@ static void describe(const ls_session *session, const ls_dataset *dataset,
                      const ls_tokenizer *tokenizer, const char *gpus) {
   const ls_layout *layout = &session->layout;
   if (gpus) fprintf(stderr, "%s\n", gpus);
-  if (strcmp(session->device.kind, "cuda") == 0 && session->devices > 1 &&
-      !session->run->device.loopback)
-    ls_warn(
-        "several GPUs together have run on stand-ins alone so far; compare with device.kind=cpu");
-  fprintf(stderr, "%s: %.2f M parameters in %s on %d device%s (%s), %d thread%s each\n",
-          session->run->model, (double)ls_model_parameters(&session->config) / 1e6,
-          ls_session_dtype(session), session->devices, session->devices == 1 ? "" : "s",
-          ls_layout_print(session->arena, layout), session->device.facts.threads,
-          session->device.facts.threads == 1 ? "" : "s");
+  const char *untried = ls_session_untried(session->arena, session);
+  if (untried)
+    ls_warn("on stand-ins alone so far, never on hardware: %s; compare with device.kind=cpu",
+            untried);
+  const bool on_gpus = strcmp(session->device.kind, "cuda") == 0;
+  const int threads = session->device.facts.threads;
+  fprintf(stderr, "%s: %.2f M parameters in %s on %d %s%s (%s)%s\n", session->run->model,
+          (double)ls_model_parameters(&session->config) / 1e6, ls_session_dtype(session),
+          session->devices, on_gpus ? "GPU" : "device", session->devices == 1 ? "" : "s",
+          ls_layout_print(session->arena, layout),
+          on_gpus ? ""
+                  : ls_arena_printf(session->arena, ", %d thread%s each", threads,
+                                    threads == 1 ? "" : "s"));
   const char *fp8 = ls_session_fp8(session->arena, session);
   if (fp8) fprintf(stderr, "%s\n", fp8);
   fprintf(stderr, "tokenizer %s, %d ids; %lld training tokens %s\n", tokenizer->name,

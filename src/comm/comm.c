@@ -133,9 +133,8 @@ int ls_comm_size(const ls_comm *comm) {
 }
 
 ls_device_place ls_comm_place(const ls_comm *comm) {
-  const int of_process = comm->rank - ls_world_first_here(comm->world),
-            place = comm->world->place[comm->rank];
-  return (ls_device_place){place < 0 ? of_process : place, of_process};
+  const int of_process = comm->rank - ls_world_first_here(comm->world);
+  return (ls_device_place){comm->world->first_on_host + of_process, of_process};
 }
 ls_comm *ls_group_comm(const ls_group *group) {
   return group->comm;

@@ -150,6 +150,7 @@ static ls_status find_domain(ls_mpi *mpi, const process_entry *own, bool refused
   MPI_Allgather(own, ENTRY_FIELDS, MPI_INT64_T, entries, ENTRY_FIELDS, MPI_INT64_T, host);
   world->on_host = 0;
   for (int i = 0; i < host_size; i++) {
+    if (entries[i].process == own->process) world->first_on_host = world->on_host;
     world->on_host += (int)entries[i].ranks;
     /* There a number is another process's, whose files are not to be opened. */
     refused = refused || entries[i].pid_namespace != own->pid_namespace;

@@ -138,6 +138,7 @@ typedef struct ls_neighbour {
 struct ls_world {
   ls_arena *memory; /* the world itself and its tables */
   int size, first, count_here, on_host;
+  int first_on_host; /* number of `first` among the ranks of this host */
   double deadline_s;
   bool crowded; /* more ranks on the host than hardware threads: who spins takes a peer's */
   int *process; /* [size] process of each rank */

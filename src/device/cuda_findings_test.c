@@ -185,9 +185,11 @@ static void drivers_and_libraries_are_held_against_each_other(void **state) {
   all = look("driver=12040"); /* the older of two fits */
   says(&all, LS_VERDICT_OK, "cuBLASLt", "12.9.0 for CUDA 12.9");
   says(&all, LS_VERDICT_WARNING, "cuDNN", "is for CUDA 13, and the driver runs CUDA 12.4");
-  all = look("driver=12040,cudnn_cuda=12040");
+  says(&all, LS_VERDICT_WARNING, "NCCL", "is for CUDA 13, and the driver runs CUDA 12.4");
+  all = look("driver=12040,cudnn_cuda=12040,nccl_cuda=12020");
+  says(&all, LS_VERDICT_OK, "NCCL", "2.28.9 for CUDA 12.2");
   warns_only_of(&all, 0);
-  all = look_in(all_but("libcublasLt.so.12", ""), "driver=12040,cudnn_cuda=12040");
+  all = look_in(all_but("libcublasLt.so.12", ""), "driver=12040,cudnn_cuda=12040,nccl_cuda=12020");
   says(&all, LS_VERDICT_FAIL, "cuBLASLt", "pip install nvidia-cublas-cu12");
   all = look_in(all_but("libcublasLt.so.12", ""), "cublaslt=140000");
   says(&all, LS_VERDICT_FAIL, "cuBLASLt", "is 14.0.0; expected 12.0 or newer of the same major");

@@ -57,15 +57,29 @@ void ls_gpus_keep(ls_arena *arena, const ls_gpus *gpus, const char *text) {
   ls_cuda_kept_write(arena, key_of(arena, gpus), text, strlen(text));
 }
 
+/* Why none is visible where a person may think that there are some: the driver cannot be used, or
+ * CUDA_VISIBLE_DEVICES hides what it has, or GPUs are on the bus. NULL: there are none. */
+static const char *none_visible(ls_arena *arena, ls_error *why) {
+  static const char key[] = "device.kind: ";
+  const bool driver = why->status == LS_OK;
+  const bool absent =
+      driver ? !getenv("CUDA_VISIBLE_DEVICES") : strstr(why->text, "found no") != NULL;
+  if (absent && !ls_cuda_count_on_bus(arena, "")) return NULL;
+  if (driver) (void)!ls_cuda_none_visible(why);
+  const bool has_key = strncmp(why->text, key, sizeof key - 1) == 0;
+  return ls_arena_printf(arena, "no GPU is used, the CPU is: %s",
+                         why->text + (has_key ? sizeof key - 1 : 0));
+}
+
 const char *ls_gpus_choose(ls_arena *arena, ls_dtype compute, bool *taken) {
   char name[96];
   ls_device device;
   ls_error error = {0};
   const ls_device_options options = {.kind = "cuda", .compute = compute};
   const ls_cuda_places places = ls_cuda_places_usual(arena);
-  const int count = ls_cuda_visible(&places, name);
+  const int count = ls_cuda_visible(&places, name, &error);
   *taken = false;
-  if (!count) return NULL;
+  if (!count) return none_visible(arena, &error);
   *taken =
       ls_device_open(&options, &device, &error) == LS_OK && ls_cuda_device_try(&error) == LS_OK;
   const char *plural = count == 1 ? "" : "s", *are = count == 1 ? "is" : "are";

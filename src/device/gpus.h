@@ -17,8 +17,8 @@
 void ls_device_findings(ls_findings *all, const char *root, const char *folder);
 
 /* Whether training in this type takes the visible GPUs, and a line that says so or why not: "2 GPUs
- * (NVIDIA H200) are visible and taken; device.kind=cpu leaves them". One is tried. NULL: none is
- * visible. In the arena. */
+ * (NVIDIA H200) are visible and taken; device.kind=cpu leaves them". One is tried. NULL: there are
+ * none, and nothing says that there should be. In the arena. */
 const char *ls_gpus_choose(ls_arena *arena, ls_dtype compute, bool *taken);
 
 typedef struct ls_gpus {

@@ -303,7 +303,8 @@ ls_status ls_session_check_start(const ls_session *session, ls_error *error) {
 }
 
 /* With exact numerics bits do not depend on what was measured, unless it is asked for. */
-static bool tunes(const ls_run_file *run) {
+bool ls_session_tunes(const ls_session *session) {
+  const ls_run_file *run = session->run;
   if (run->device.tune == LS_RUN_TUNE_AUTO) return run->numerics != LS_RUN_EXACT;
   return run->device.tune == LS_RUN_TUNE_TRUE;
 }
@@ -314,7 +315,7 @@ static ls_rank_options rank_options(const ls_session *session, const ls_program 
                            .program_count = count,
                            .device = &session->device,
                            .offload_path = session->run->offload.path,
-                           .tune = tunes(session->run),
+                           .tune = ls_session_tunes(session),
                            .tuning = session->tuning,
                            .context = session->tuning_context};
 }

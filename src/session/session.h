@@ -92,6 +92,13 @@ const char *ls_session_dtype(const ls_session *session);
 /* How products in fp8 are done on its devices, in one line; NULL: none are. In the arena. */
 const char *ls_session_fp8(ls_arena *arena, const ls_session *session);
 
+/* Whether the fastest ways of what the device's library has several for are found first. */
+bool ls_session_tunes(const ls_session *session);
+
+/* What of it has run on stand-ins of GPUs alone, never on hardware: "several GPUs together, this
+ * task"; NULL: nothing, or it is not for GPUs. In the arena. */
+const char *ls_session_untried(ls_arena *arena, const ls_session *session);
+
 /* Bytes that a device may use: device.memory, else what it has; 0: neither is known. */
 int64_t ls_session_limit(const ls_session *session);
 

@@ -370,8 +370,9 @@ static ls_status run_in(ls_arena *compiler, ls_arena *arena, const ls_experiment
   *result = (ls_trajectory){0};
   make_room(arena, stages[0], result);
   job work = {experiment, stages, again, graph, .result = result};
-  const ls_device_options device = {.kind = experiment->fast_kernels ? "cpu" : "reference",
-                                    .compute = layout->compute};
+  ls_device_options device = experiment->device;
+  if (!device.kind) device.kind = "reference";
+  device.compute = layout->compute;
   LS_TRY(ls_device_open(&device, &work.device, error));
   ls_world *world;
   const ls_world_options all = {.ranks = ls_mesh_ranks(&stages[0]->mesh),

@@ -29,12 +29,13 @@ typedef struct ls_experiment {
   ls_model_teacher teacher; /* whose weights are drawn too */
   const char *zeroed;       /* what the names of parameters end in that begin at 0; NULL: none do */
   bool documents;           /* attention and positions stay inside documents of chance */
-  bool fast_kernels;        /* the CPU device's, in place of the reference */
   bool saved;               /* what runs is the saved form of the programs, read back */
   /* Applied to each stage's program before it runs; NULL: none. For faults put in on purpose.
    * False of all stages: there was nothing to alter, and the program does not run. */
   bool (*alter)(ls_program *program, void *context);
   void *alter_context;
+  /* That it runs on, in the layout's compute type; kind NULL: "reference". */
+  ls_device_options device;
   double learning_rate;
   const char *offload_path; /* folder of the file, where the layout has one */
   double loss_scale;        /* LS_CELL_SCALE; 0: 1 */

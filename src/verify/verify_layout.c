@@ -202,7 +202,7 @@ static ls_status run_one_device(const ls_layout_verification *about, ls_dtype co
   one.optimizer = about->shrunk->layout.optimizer;
   if (compute != LS_F64) {
     if (compute == about->shrunk->layout.compute) one.grad_dtype = about->shrunk->layout.grad_dtype;
-    experiment.fast_kernels = true;
+    experiment.device.kind = "cpu";
     experiment.loss_scale = compute == LS_F16 ? loss_scale : 0;
   }
   const ls_status status = ls_trajectory_run(about->arena, &experiment, &one, result, error);
@@ -372,7 +372,7 @@ static ls_status run_layout(const ls_layout_verification *about, ls_trajectory *
                             ls_error *error) {
   ls_experiment experiment = experiment_of(about);
   const ls_layout *layout = &about->shrunk->layout;
-  experiment.fast_kernels = layout->compute != LS_F64;
+  experiment.device.kind = layout->compute != LS_F64 ? "cpu" : NULL;
   experiment.loss_scale = about->session->layout.compute == LS_F16 ? loss_scale : 0;
   experiment.alter = about->options.alter;
   experiment.alter_context = about->options.alter_context;

@@ -76,7 +76,8 @@ void ls_test_one_device(ls_arena *arena, const ls_experiment *experiment, const 
   ls_layout one = ls_test_layout_default();
   ls_error error = {0};
   plain.alter = NULL;
-  plain.saved = plain.fast_kernels = false;
+  plain.saved = false;
+  plain.device.kind = NULL;
   one.compute = LS_F64;
   if (ls_trajectory_run(arena, &plain, &one, reference, &error) != LS_OK)
     fail_msg("%s on one device: %s", name, error.text);

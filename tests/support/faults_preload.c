@@ -8,7 +8,10 @@
  * LS_FAULT_HOLD it never returns, until the program is killed in the middle of it. Calls of files
  * count only under the folder LS_FAULT_UNDER, calls for memory (malloc stands for its kin) only
  * where the program itself makes them and not a library. With LS_FAULT_LOG each counted call is a
- * line of that file, and without LS_FAULT_AT none fails. */
+ * line of that file, and without LS_FAULT_AT none fails.
+ *
+ * With LS_FAULT_HOST=N a process takes itself for one of a container or a host of its own: its
+ * numbers of processes are number N's. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -196,6 +199,14 @@ size_t fwrite(const void *data, size_t bytes, size_t count, FILE *file) {
 int fflush(FILE *file) {
   if (file && file_fails("write", fileno(file))) return EOF;
   return NEXT(fflush)(file);
+}
+
+int stat(const char *path, struct stat *found) {
+  const char *host = getenv("LS_FAULT_HOST");
+  const int result = NEXT(stat)(path, found);
+  if (!result && host && strcmp(path, "/proc/self/ns/pid") == 0)
+    found->st_ino = (ino_t)strtoul(host, NULL, 10) + 1;
+  return result;
 }
 
 #if !defined(LS_SANITIZED) /* whose runtimes have their own malloc */

@@ -1,6 +1,7 @@
 # What tests of training on GPUs by processes share, one GPU for each; sourced behind stand_ins.sh.
 # $steps: of run.yaml. $GPUS: what the stand-ins are told, $GPUS_1: what rank 1's are, where that is
-# something else. $mpi: whether there are processes; where there are none, that is said.
+# something else. $APART: yes where each process takes itself for one of another host. $mpi: whether
+# there are processes; where there are none, that is said.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # memory that MPI keeps to its end
@@ -13,6 +14,11 @@ cat >gpu <<END
 #!/bin/sh
 export LD_LIBRARY_PATH="$stand_in\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}" LS_STAND_IN="\$GPUS"
 [ "\${OMPI_COMM_WORLD_RANK:-\${PMI_RANK:-}}" != 1 ] || [ -z "\${GPUS_1:-}" ] || LS_STAND_IN="\$GPUS_1"
+if [ "\${APART:-no}" = yes ]; then
+  export LD_PRELOAD="$(dirname "$stand_in")/libfaults_preload.so" \
+    LS_FAULT_HOST="\${OMPI_COMM_WORLD_RANK:-\${PMI_RANK:-0}}" \
+    ASAN_OPTIONS="\${ASAN_OPTIONS:-}:verify_asan_link_order=0"
+fi
 echo \$\$ >"$work/pid-\${OMPI_COMM_WORLD_RANK:-\${PMI_RANK:-0}}"
 exec "$plain" "\$@"
 END

@@ -53,17 +53,7 @@ ls_status ls_cuda_gpu_did(const ls_cuda_context *on, CUresult result, const char
 static ls_status read_gpus(ls_error *error) {
   int count;
   LS_TRY(ls_cuda_count(&process.libraries, &count, error));
-  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-  if (!count && visible)
-    return ls_fail(
-        error, LS_INPUT,
-        "device.kind: CUDA_VISIBLE_DEVICES is \"%.40s\" and leaves no GPU; unset it, name "
-        "some that nvidia-smi -L lists, or give device.kind=cpu",
-        visible);
-  if (!count)
-    return ls_fail(error, LS_INPUT,
-                   "device.kind: no GPU is visible; lockstep doctor says why, or give "
-                   "device.kind=cpu");
+  if (!count) return ls_cuda_none_visible(error);
   process.count = count < LS_CUDA_MOST_GPUS ? count : LS_CUDA_MOST_GPUS;
   for (int g = 0; g < process.count; g++) {
     ls_cuda_gpu *gpu = &process.gpus[g].gpu;

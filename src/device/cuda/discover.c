@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "device/cuda/kernels/cuda_modules.h"
@@ -22,6 +23,19 @@ ls_status ls_cuda_count(const ls_cuda_libraries *all, int *count, ls_error *erro
   if (result == CUDA_ERROR_NO_DEVICE) return LS_OK;
   LS_TRY(ls_cuda_did(all, result, "cuInit", error));
   return ls_cuda_did(all, all->driver.cuDeviceGetCount(count), "cuDeviceGetCount", error);
+}
+
+ls_status ls_cuda_none_visible(ls_error *error) {
+  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+  if (visible)
+    return ls_fail(
+        error, LS_INPUT,
+        "device.kind: CUDA_VISIBLE_DEVICES is \"%.40s\" and leaves no GPU; unset it, name "
+        "some that nvidia-smi -L lists, or give device.kind=cpu",
+        visible);
+  return ls_fail(error, LS_INPUT,
+                 "device.kind: no GPU is visible; lockstep doctor says why, or give "
+                 "device.kind=cpu");
 }
 
 ls_status ls_cuda_gpu_read(const ls_cuda_libraries *all, int ordinal, ls_cuda_gpu *gpu,

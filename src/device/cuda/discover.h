@@ -27,6 +27,9 @@ typedef struct ls_cuda_gpu {
 /* Starts the driver and counts the GPUs that CUDA_VISIBLE_DEVICES leaves; 0 is LS_OK. */
 LS_CHECKED ls_status ls_cuda_count(const ls_cuda_libraries *libraries, int *count, ls_error *error);
 
+/* LS_INPUT: why that is 0, of device.kind. */
+LS_CHECKED ls_status ls_cuda_none_visible(ls_error *error);
+
 LS_CHECKED ls_status ls_cuda_gpu_read(const ls_cuda_libraries *libraries, int ordinal,
                                       ls_cuda_gpu *gpu, ls_error *error);
 

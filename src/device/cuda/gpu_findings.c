@@ -19,7 +19,7 @@ static bool file_starts(ls_arena *arena, const char *path, const char *start) {
 }
 
 /* Of vendor NVIDIA and class "display controller" (PCI Code and ID Assignment: 03). */
-static int count_on_bus(ls_arena *arena, const char *root) {
+int ls_cuda_count_on_bus(ls_arena *arena, const char *root) {
   char **vendors;
   int count, found = 0;
   if (ls_file_glob(arena, ls_arena_printf(arena, "%s/sys/bus/pci/devices/*/vendor", root), &vendors,
@@ -48,7 +48,7 @@ static const char *without_name(const ls_error *error, ls_cuda_library_id id) {
 static bool find_driver(ls_gpu_report *report, int *visible) {
   ls_error error = {LS_OK, ""};
   ls_cuda_libraries *libraries = &report->libraries;
-  const int on_bus = count_on_bus(report->all->arena, report->root);
+  const int on_bus = ls_cuda_count_on_bus(report->all->arena, report->root);
   *visible = 0;
   if (ls_cuda_open(libraries, LS_CUDA_DRIVER, &error) != LS_OK) {
     const bool absent = strstr(error.text, "found no") != NULL;
@@ -184,6 +184,9 @@ static void find_use(ls_gpu_report *report) {
   ls_find(report->all, LS_VERDICT_OK, "generate, evaluate", NULL,
           "take what training takes; they have run on stand-ins alone: compare with "
           "device.kind=cpu");
+  ls_find(report->all, LS_VERDICT_OK, "never on hardware", NULL,
+          "bench, dtype: fp8, quantize, adapters, device.tune, and most tasks, optimizers and "
+          "families: a run names them as it begins");
 }
 
 void ls_cuda_findings(ls_findings *all, const char *root, const ls_cuda_places *places) {
@@ -207,18 +210,16 @@ void ls_cuda_findings(ls_findings *all, const char *root, const ls_cuda_places *
   ls_cuda_close(&report.libraries);
 }
 
-int ls_cuda_visible(const ls_cuda_places *places, char name[96]) {
+int ls_cuda_visible(const ls_cuda_places *places, char name[96], ls_error *why) {
   ls_cuda_libraries libraries = {.places = *places};
   ls_cuda_gpu gpu = {.name = ""};
   int count = 0;
-  if (ls_cuda_open(&libraries, LS_CUDA_DRIVER, NULL) == LS_OK &&
-      ls_cuda_count(&libraries, &count, NULL) == LS_OK && count > 0 &&
-      ls_cuda_gpu_read(&libraries, 0, &gpu, NULL) == LS_OK)
-    snprintf(name, 96, "%s", gpu.name);
-  else
-    count = 0;
+  ls_status status = ls_cuda_open(&libraries, LS_CUDA_DRIVER, why);
+  if (status == LS_OK) status = ls_cuda_count(&libraries, &count, why);
+  if (status == LS_OK && count) status = ls_cuda_gpu_read(&libraries, 0, &gpu, why);
+  snprintf(name, 96, "%s", gpu.name);
   ls_cuda_close(&libraries);
-  return count;
+  return status == LS_OK ? count : 0;
 }
 
 static const char list_remedy[] = "nvidia-smi -L lists them; unset CUDA_VISIBLE_DEVICES for all";

@@ -19,8 +19,12 @@ typedef struct ls_gpu_report {
 /* The GPUs of this host: from the driver on. */
 void ls_cuda_findings(ls_findings *all, const char *root, const ls_cuda_places *places);
 
-/* How many GPUs are visible, and what one is called; 0 also where the driver cannot be asked. */
-int ls_cuda_visible(const ls_cuda_places *places, char name[96]);
+/* NVIDIA's on the PCI bus. `root`: as in machine.h. */
+int ls_cuda_count_on_bus(ls_arena *arena, const char *root);
+
+/* How many GPUs are visible, and what one is called. 0 also where the driver is not there or cannot
+ * be asked: *why says so, which is else as it was. */
+int ls_cuda_visible(const ls_cuda_places *places, char name[96], ls_error *why);
 
 /* CUDA_VISIBLE_DEVICES against the GPUs that are there: `visible` of them are left. */
 void ls_cuda_visible_findings(ls_gpu_report *report, int visible);

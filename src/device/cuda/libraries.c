@@ -2,6 +2,7 @@
 #include "device/cuda/libraries.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,6 +85,49 @@ static ls_status ask_cudnn(ls_cuda_libraries *all, edition *is, ls_error *error)
   return LS_OK;
 }
 
+/* A library that is loaded, by an address in it, and the CUDA that a text of it says. */
+typedef struct spoken {
+  const char *of;
+  int cuda;
+} spoken;
+
+/* "NCCL version 2.28.9+cuda13.0"; 0: no text says it. */
+static int cuda_in(const char *begin, const char *end) {
+  static const char sign[] = "+cuda";
+  for (const char *at = begin; (at = memmem(at, (size_t)(end - at), sign, sizeof sign - 1)); at++) {
+    char text[16] = "";
+    int major, minor;
+    memcpy(text, at, end - at < 15 ? (size_t)(end - at) : 15);
+    if (sscanf(text, "+cuda%d.%d", &major, &minor) == 2) return 1000 * major + 10 * minor;
+  }
+  return 0;
+}
+
+static const char *segment_at(const struct dl_phdr_info *object, int number) {
+  return (const char *)(object->dlpi_addr + object->dlpi_phdr[number].p_vaddr);
+}
+
+/* Texts lie among the first bytes of a segment; code for GPUs, which would be read from the drive,
+ * behind them. */
+static int look_for_cuda(struct dl_phdr_info *object, size_t bytes, void *context) {
+  enum { FIRST = 16 << 20 };
+  spoken *self = context;
+  bool is_it = false;
+  (void)bytes;
+  for (int s = 0; s < object->dlpi_phnum; s++) {
+    const char *begin = segment_at(object, s);
+    is_it |= object->dlpi_phdr[s].p_type == PT_LOAD && self->of >= begin &&
+             self->of < begin + object->dlpi_phdr[s].p_memsz;
+  }
+  for (int s = 0; s < object->dlpi_phnum && is_it && !self->cuda; s++) {
+    const ElfW(Phdr) *of = &object->dlpi_phdr[s];
+    if (of->p_type != PT_LOAD || !(of->p_flags & PF_R)) continue;
+    self->cuda = cuda_in(segment_at(object, s),
+                         segment_at(object, s) + (of->p_filesz < FIRST ? of->p_filesz : FIRST));
+  }
+  return is_it;
+}
+
 /* ncclGetVersion asks no GPU. */
 static ls_status ask_nccl(ls_cuda_libraries *all, edition *is, ls_error *error) {
   int number = 0;
@@ -91,6 +135,10 @@ static ls_status ask_nccl(ls_cuda_libraries *all, edition *is, ls_error *error) 
   if (result != ncclSuccess)
     return ls_fail(error, LS_FAILED, "ncclGetVersion: %s", all->nccl.ncclGetErrorString(result));
   take_version(is, (size_t)number);
+  spoken self = {.cuda = 0};
+  memcpy(&self.of, &all->nccl.ncclGetVersion, sizeof self.of);
+  (void)dl_iterate_phdr(look_for_cuda, &self);
+  is->cuda = self.cuda;
   return LS_OK;
 }
 

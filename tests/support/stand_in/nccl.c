@@ -4,10 +4,12 @@
  * deregistered before it goes; groups are closed. A rule that is broken is ncclInvalidUsage at
  * once, or of all its ranks where they disagree.
  *
- * Settings: nccl (its version), nccl_fail (the number of a call that fails), nccl_skip (the number
- * of a collective or message that is not done and said to be), nccl_async (the number of one after
- * which the communicator has failed on its device), nccl_polls (how often something is said to be
- * under way, at least). Ranks meet in memory that the maker of the id has as a file. */
+ * Settings: nccl (its version), nccl_cuda (that it was made for), nccl_fail (the number of a call
+ * that fails), nccl_skip (the number of a collective or message that is not done and said to be),
+ * nccl_swap (the number of a message that changes places with the next to its peer), nccl_async
+ * (the number of one after which the communicator has failed on its device), nccl_polls (how often
+ * something is said to be under way, at least). Ranks meet in memory that the maker of the id has
+ * as a file. */
 #define _GNU_SOURCE
 #include "support/stand_in/nccl.h"
 
@@ -41,6 +43,7 @@ static struct {
   shared_memory *at;
 } meetings[MOST_HELD];
 static _Atomic long works; /* put so far */
+static _Atomic long sends; /* of them messages outside of groups, to anybody */
 
 static _Thread_local int depth;
 static _Thread_local part parts[MOST_PARTS];
@@ -105,8 +108,14 @@ static ncclResult_t say(ncclResult_t result, const char *text) {
   return result;
 }
 
+/* The real one has such a text, which alone says for which CUDA it was made. */
+static char made_for[48] = "NCCL version 2.28.9+cuda13.0";
+
 ncclResult_t ncclGetVersion(int *version) {
+  const long cuda = stand_in_number("nccl_cuda", 13000);
   if (stand_in_fails("nccl_fail", __func__)) return INTERNAL;
+  snprintf(made_for, sizeof made_for, "NCCL version 2.28.9+cuda%ld.%ld", cuda / 1000,
+           cuda % 1000 / 10);
   *version = (int)stand_in_number("nccl", 22809);
   return ncclSuccess;
 }
@@ -465,6 +474,30 @@ static ncclResult_t check(const part *of, size_t reads) {
   return apart ? ncclSuccess : refuse("its buffers overlap");
 }
 
+static ncclResult_t place(part of, CUstream stream) {
+  ncclComm_t comm = of.comm;
+  of.number = of.kind == SEND      ? ++comm->sent[of.root]
+              : of.kind == RECEIVE ? ++comm->taken[of.root]
+                                   : ++comm->collectives;
+  if (part_count == MOST_PARTS) return refuse("too many in a group");
+  parts[part_count] = of;
+  streams_of[part_count++] = stream;
+  return depth ? ncclSuccess : launch();
+}
+
+/* A message that goes behind the next one to its peer; comm NULL: there is none. */
+static _Thread_local struct {
+  part of;
+  CUstream stream;
+} late;
+
+static bool is_late(const part *of, CUstream stream) {
+  if (of->kind != SEND || depth || ++sends != stand_in_number("nccl_swap", 0)) return false;
+  late.of = *of;
+  late.stream = stream;
+  return true;
+}
+
 static ncclResult_t put(part of, size_t reads, CUstream stream) {
   ncclResult_t result = check(&of, reads);
   if (result) return result;
@@ -475,14 +508,12 @@ static ncclResult_t put(part of, size_t reads, CUstream stream) {
   if (work == stand_in_number("nccl_async", 0))
     stand_in_nccl_wrong(comm, ncclSystemError, "the stand-in's device of rank %d failed",
                         comm->rank);
-  if (work == stand_in_number("nccl_skip", 0)) return ncclSuccess;
-  of.number = of.kind == SEND      ? ++comm->sent[of.root]
-              : of.kind == RECEIVE ? ++comm->taken[of.root]
-                                   : ++comm->collectives;
-  if (part_count == MOST_PARTS) return refuse("too many in a group");
-  parts[part_count] = of;
-  streams_of[part_count++] = stream;
-  return depth ? ncclSuccess : launch();
+  if (work == stand_in_number("nccl_skip", 0) || is_late(&of, stream)) return ncclSuccess;
+  result = place(of, stream);
+  if (result || of.kind != SEND || late.of.comm != comm) return result;
+  of = late.of;
+  late.of.comm = NULL;
+  return place(of, late.stream);
 }
 
 #define ALL(comm) ((size_t)(comm)->of->ranks)

@@ -1,9 +1,10 @@
 /* The driver's streams, events, graphs, copies and launches. Work is put down and done later, when
  * somebody waits for it: of the streams whose next piece may begin, by what events say, one is
- * drawn (seed=N in LS_STAND_IN). drop=N: the Nth wait for an event is forgotten, and its stream
- * goes ahead of all others from then on; drop_word=N: the Nth for a word. early=N: the Nth word is
- * written at once, ahead of what is on its stream. slow=US: each piece of work takes as long.
- * Kernels are those of device/cuda/kernels, run by the shim.
+ * drawn (seed=N in LS_STAND_IN). drop=N: the Nth wait for an event is forgotten, its stream goes
+ * ahead of all others from then on, and the one that it did not wait for behind them; drop_word=N:
+ * the Nth for a word. early=N: the Nth word is written at once, ahead of what is on its stream.
+ * slow=US: each piece of work takes as long. Kernels are those of device/cuda/kernels, run by the
+ * shim.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -35,6 +36,7 @@ struct CUevent_st {
   double at; /* of its stream's time, when it was done last */
   int untimed;
   int pieces, destroyed; /* pieces of streams that it is in */
+  CUstream on;           /* that it was recorded on last */
 };
 
 /* A piece of work of a stream. */
@@ -62,6 +64,7 @@ struct CUgraphExec_st {
 struct CUstream_st {
   piece *first, *last;
   int hasty;         /* it did not wait: it goes ahead of all others */
+  int late;          /* it is what was not waited for: it goes behind all others */
   int own;           /* of a thread: not destroyed */
   int context;       /* that it was made in */
   double time;       /* milliseconds of all its work so far */
@@ -98,13 +101,30 @@ static int add_stream(CUstream stream) {
   return 0;
 }
 
+static pthread_key_t own_key;
+static pthread_once_t own_once = PTHREAD_ONCE_INIT;
+
+/* A thread's own stream goes with it. */
+static void drop_own(void *stream) {
+  pthread_mutex_lock(&lock);
+  for (int s = 0; s < MOST_STREAMS; s++)
+    if (streams[s] == stream) streams[s] = NULL;
+  pthread_mutex_unlock(&lock);
+  free(stream);
+}
+
+static void make_own_key(void) {
+  if (pthread_key_create(&own_key, drop_own)) abort();
+}
+
 /* The stream of a handle; NULL: there is none. The lock is held. */
 static CUstream find(CUstream handle) {
   if ((size_t)handle == PER_THREAD) {
     if (!own) {
       own = calloc(1, sizeof *own);
       own->own = 1;
-      add_stream(own);
+      pthread_once(&own_once, make_own_key);
+      if (!add_stream(own) || pthread_setspecific(own_key, own)) abort();
     }
     return own;
   }
@@ -163,6 +183,8 @@ static int do_any(void) {
     if (streams[s] && may_begin(streams[s])) ready[count++] = streams[s];
   for (int r = 0; r < count; r++)
     if (ready[r]->hasty) ready[0] = ready[r], count = 1;
+  for (int r = count; r-- > 0 && count > 1;)
+    if (ready[r]->late) ready[r] = ready[--count];
   if (!count) return 0;
   do_next(ready[draw() % (uint64_t)count]);
   const long slow = stand_in_number("slow", 0);
@@ -337,11 +359,14 @@ static CUresult put_event(CUstream handle, CUevent event, int records) {
   const int fits = stream && event && !event->destroyed && (records || event->recorded);
   if (fits && !records && wait_is_dropped()) {
     stream->hasty = 1;
+    for (int s = 0; s < MOST_STREAMS; s++)
+      if (streams[s] && streams[s] == event->on) streams[s]->late = 1;
     pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
   }
   if (fits) {
     if (records) event->recorded++;
+    if (records) event->on = stream;
     event->pieces++;
     put(&stream->first, &stream->last,
         (piece){.event = event, .version = event->recorded, .records = records});
