@@ -158,6 +158,31 @@ expect 0 "step-2: removed; the files in it that the run did not write are kept i
 [ "$(cat "$work/drive/step-0/x" "$work/drive/step-2.rest/notes.txt" "$work/drive/mine/thesis.doc" | sort -u)" = precious ] ||
   fail "a stranger's file is gone"
 
+# A checkpoint that its owner moved elsewhere, and left a link to, is not the run's to remove.
+mkdir -p "$work/kept"
+train "$work/archived" 2
+expect 0 "step-2"
+mv "$work/archived/checkpoints/step-2" "$work/kept/step-2"
+ln -s "$work/kept/step-2" "$work/archived/checkpoints/step-2"
+picture "$work/kept/step-2" >"$work/before"
+train "$work/archived" 6 checkpoint.keep=1
+expect 0 "resuming after step 2"
+picture "$work/kept/step-2" | cmp -s - "$work/before" || fail "what a link leads to was removed: $(ls "$work/kept/step-2")"
+[ -L "$work/archived/checkpoints/step-2" ] || fail "a link was removed: $(ls "$work/archived/checkpoints")"
+
+# One that cannot be removed keeps its name, and ends no run.
+if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
+  cp -r "$work/run" "$work/others"
+  chown -R 65534 "$work/others"
+  chown 0 "$work/others/checkpoints/step-4"
+  as="env XDG_CACHE_HOME=$work/cache-of-nobody setpriv --reuid 65534 --regid 65534 --clear-groups"
+  train "$work/others" 10
+  as=
+  expect 0 "checkpoints/step-4: cannot be removed: Permission denied"
+  [ "$(ls "$work/others/checkpoints" | tr '\n' ' ')" = "step-10 step-4 step-8 " ] || fail "$(ls "$work/others/checkpoints")"
+  timeout 60 "$lockstep" inspect "$work/others/checkpoints/step-4" >"$work/output" 2>"$work/log" || fail "$(cat "$work/log")"
+fi
+
 # A name like ours in the path of the run is nobody's business, and a checkpoint that a kill left
 # without its name counts, whether it is good, damaged or cannot be read.
 mkdir -p "$work/job.tmp-1"
@@ -220,6 +245,8 @@ for trust in "" --trust; do
   [ -z "$trust" ] && expect 2 "step-6/model.safetensors: damaged" || expect 0 "its checksums are not looked at (--trust)"
   reads export "$work/named/checkpoints/step-6" "$work/exported" $trust
   [ -z "$trust" ] && expect 2 "step-6/model.safetensors: damaged" || expect 0 "its checksums are not looked at (--trust)"
+  reads generate "$work/named" hello --max-new-tokens 2
+  expect 0 "step-6/model.safetensors: damaged" "step-4: is taken, the newest that is good"
   train "$work/from$trust" 1 "model=$work/named/checkpoints/step-6" data.tokenizer=bytes $trust
   [ -z "$trust" ] && expect 2 "step-6/model.safetensors: damaged" || expect 0 "its checksums are not looked at (--trust)"
 done

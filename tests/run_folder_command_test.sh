@@ -49,6 +49,32 @@ cp foreign/metrics.jsonl before
 run 2 train keys.yaml out=foreign
 says "foreign/metrics.jsonl:1: is no line of a run's metrics"
 cmp -s foreign/metrics.jsonl before || fail "a foreign metrics.jsonl was changed"
+# Other programs' lines begin with a step, too, and a file may end without a line's end.
+for text in '{"step": 1, "loss": 3.2}\n' '{"mine": 1}'; do
+  printf "$text" >foreign/metrics.jsonl
+  cp foreign/metrics.jsonl before
+  run 2 train keys.yaml out=foreign
+  says "foreign/metrics.jsonl:1: is no line of a run's metrics"
+  run 0 train keys.yaml out=foreign --fresh=delete
+  cmp -s foreign/metrics.old-1.jsonl before || fail "--fresh=delete: $(names foreign)"
+  rm -r foreign
+  mkdir foreign
+done
+# A picture may be somebody's: it is not told from the run's.
+echo mine >foreign/timeline.svg
+run 0 train keys.yaml out=foreign
+run 0 train keys.yaml out=foreign --fresh=delete
+[ "$(cat foreign/timeline.old-1.svg)" = mine ] || fail "--fresh=delete: $(names foreign)"
+[ ! -e foreign/metrics.old-1.jsonl ] || fail "--fresh=delete: $(names foreign)"
+
+# Lines of steps whose checkpoints are gone are not written over.
+run 0 train keys.yaml out=bare
+cp bare/metrics.jsonl before
+rm -r bare/checkpoints
+run 0 train keys.yaml out=bare
+says "there is no checkpoint of these steps; they are kept in bare/metrics.old-1.jsonl"
+cmp -s bare/metrics.old-1.jsonl before || fail "$(names bare)"
+[ "$(wc -l <bare/metrics.jsonl)" -eq 4 ] || fail "$(cat bare/metrics.jsonl)"
 
 # --fresh touches nothing before the new run has made its first step ...
 run 0 train keys.yaml out=a
@@ -105,6 +131,12 @@ run 0 train keys.yaml out=b --fresh
 [ "$(names b/checkpoints.old-1/)" = "step-2 step-4 " ] || fail "the link aside: $(ls -l b)"
 run 0 train keys.yaml out=b --fresh=delete
 [ -L b/checkpoints ] && [ "$(names drive)" = "step-2 step-4 " ] || fail "delete by a link: $(names drive)"
+# A link to a drive that is not mounted is found before the first step.
+mkdir unmounted
+ln -s "$work/nowhere" unmounted/checkpoints
+run 2 train keys.yaml out=unmounted
+says "unmounted/checkpoints: this folder cannot be made: a link that leads nowhere is in the way"
+[ ! -e unmounted/metrics.jsonl ] || fail "it was found after a step"
 ln -s b c
 run 0 train keys.yaml out=c train.steps=5
 says "resuming after step 4"

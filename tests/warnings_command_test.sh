@@ -84,4 +84,42 @@ lost generate plain a --max-new-tokens 2
 lost tokenize text.txt --tokenizer made --ids
 lost train keys.yaml out=full
 lost export plain exported
+lost evaluate plain data.text=text.txt
+lost plan config.json --on 1xH100-SXM
+lost simulate keys.yaml --on 1xH100-SXM
+lost machines
+lost models
+lost doctor
+lost cache
+lost plot plain
+lost draft plain layers=1 -o small.yaml
+
+# What is named as the place of a file may be a device, a pipe or a link, and stays what it is.
+ln -s /dev/full drain
+ln -s page.html link.html
+ln -s /dev/full drain.svg
+for words in "--html drain" "--memory-map drain.svg" "-n 2 mesh.pp=2 mesh.dp_shard=1 --timeline drain.svg"; do
+  # shellcheck disable=SC2086
+  run 3 show keys.yaml $words
+  says "cannot be written: No space left on device"
+done
+[ "$(readlink drain)" = /dev/full ] && [ -c /dev/full ] || fail "a device was replaced"
+run 0 show keys.yaml --html link.html
+[ -L link.html ] && [ -s page.html ] || fail "a link was replaced: $(ls -l)"
+mkfifo pipe
+cat pipe >piped &
+running=$!
+run 0 show keys.yaml --html pipe
+[ -p pipe ] || fail "a pipe was replaced"
+wait $running
+running=
+cmp page.html piped || fail "a pipe has other bytes"
+run 2 evaluate plain --logits drain
+says "found a device or a pipe"
+if [ "$(id -u)" = 0 ] && mknod node c 1 7 2>/dev/null && (: >node) 2>/dev/null; then
+  run 3 show keys.yaml --html node
+  [ -c node ] || fail "a device was replaced"
+else
+  echo "skipped: a device of the test's own (none can be made here)"
+fi
 echo "$passed passed, 0 failed"

@@ -153,9 +153,9 @@ static int sync_parent(const char *path) {
   return reason;
 }
 
-/* Writes and flushes a new file; returns 0 or the reason. */
-static int write_new(const char *path, const char *data, size_t bytes) {
-  const int descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+/* Writes and flushes what is opened with `flags`; returns 0 or the reason. */
+static int write_flushed(const char *path, int flags, const char *data, size_t bytes) {
+  const int descriptor = open(path, O_WRONLY | O_CLOEXEC | flags, 0666);
   if (descriptor < 0) return errno;
   int reason = 0;
   while (bytes && !reason) {
@@ -167,21 +167,39 @@ static int write_new(const char *path, const char *data, size_t bytes) {
       reason = errno;
     }
   }
-  if (!reason && fsync(descriptor)) reason = errno;
+  if (!reason && fsync(descriptor) && errno != EINVAL) reason = errno; /* EINVAL: of a pipe */
   if (close(descriptor) && !reason) reason = errno;
   return reason;
 }
 
-ls_status ls_file_write(const char *path, const void *data, size_t bytes, ls_error *error) {
+/* Writes a new file in the place of `path`; returns 0 or the reason. */
+static int write_beside(const char *path, const char *data, size_t bytes) {
   char *aside;
-  if (asprintf(&aside, "%s.tmp-%ld", path, (long)getpid()) < 0) {
-    return fail_write(error, path, ENOMEM);
-  }
-  int reason = write_new(aside, data, bytes);
+  if (asprintf(&aside, "%s.tmp-%ld", path, (long)getpid()) < 0) return ENOMEM;
+  int reason = write_flushed(aside, O_CREAT | O_TRUNC, data, bytes);
   if (!reason && rename(aside, path)) reason = errno;
   if (reason) unlink(aside);
   free(aside);
-  if (!reason) reason = sync_parent(path);
+  return reason ? reason : sync_parent(path);
+}
+
+bool ls_file_is_special(const char *path) {
+  struct stat info;
+  return !stat(path, &info) && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+}
+
+ls_status ls_file_write(const char *path, const void *data, size_t bytes, ls_error *error) {
+  struct stat info;
+  const bool link = !lstat(path, &info) && S_ISLNK(info.st_mode);
+  char *real = link ? realpath(path, NULL) : NULL;
+  int reason = link && !real ? errno : 0;
+  if (ls_file_is_special(path))
+    reason = write_flushed(path, 0, data, bytes);
+  else if (reason == ENOENT) /* a link to what is not there yet */
+    reason = write_flushed(path, O_CREAT, data, bytes);
+  else if (!reason)
+    reason = write_beside(real ? real : path, data, bytes);
+  free(real);
   return reason ? fail_write(error, path, reason) : LS_OK;
 }
 
@@ -225,11 +243,14 @@ ls_status ls_directory_make(const char *path, ls_error *error) {
   }
   free(partial);
   if (!reason) return LS_OK;
+  struct stat info;
+  const bool link = !lstat(path, &info) && S_ISLNK(info.st_mode);
   /* A full or broken disk is a failure; anything else is a path that cannot be right. */
   const bool disk = reason == ENOSPC || reason == EDQUOT || reason == EIO || reason == ENOMEM;
   return ls_fail(error, disk ? LS_FAILED : LS_INPUT, "%s: this folder cannot be made: %s", path,
-                 reason == EEXIST || reason == ENOTDIR ? "a file of that name is in the way"
-                                                       : strerror(reason));
+                 reason == EEXIST && link                ? "a link that leads nowhere is in the way"
+                 : reason == EEXIST || reason == ENOTDIR ? "a file of that name is in the way"
+                                                         : strerror(reason));
 }
 
 static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *place) {

@@ -32,11 +32,14 @@ LS_CHECKED ls_status ls_map_fetch(const char *path, const void *data, size_t byt
 void ls_map_release(const void *data, size_t bytes);
 
 /* Writes `path` so that it holds all of `data` or is untouched: path.tmp-PID, fsync, rename, fsync
- * of the folder. */
+ * of the folder. Links are followed. A device or a pipe is written to, and stays what it is. */
 LS_CHECKED ls_status ls_file_write(const char *path, const void *data, size_t bytes,
                                    ls_error *error);
 
 bool ls_file_exists(const char *path);
+
+/* A device, a pipe or a socket, by a link or not. */
+bool ls_file_is_special(const char *path);
 bool ls_directory_exists(const char *path);
 
 /* LS_INPUT where something is there: what is written is to be a new folder, or an empty one. */

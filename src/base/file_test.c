@@ -254,6 +254,47 @@ static void every_kill_leaves_a_whole_file(void **state) {
   assert_holds(path, "something new");
 }
 
+/* What a name leads to through links is written; the link stays. */
+static void links_are_followed(void **state) {
+  (void)state;
+  struct stat info;
+  put(in_root("real"), "old");
+  assert_int_equal(symlink("real", in_root("link")), 0);
+  put(in_root("link"), "new");
+  assert_holds(in_root("real"), "new");
+  assert_int_equal(lstat(in_root("link"), &info), 0);
+  assert_true(S_ISLNK(info.st_mode));
+  assert_int_equal(symlink("later", in_root("ahead")), 0); /* to nothing yet */
+  put(in_root("ahead"), "made");
+  assert_holds(in_root("later"), "made");
+  assert_int_equal(symlink("itself", in_root("itself")), 0);
+  assert_int_equal(ls_file_write(in_root("itself"), "x", 1, &error), LS_FAILED);
+  assert_int_equal(entries(), 5);
+}
+
+/* Somebody waits there for the bytes; a file in its place would be nothing to them. */
+static void a_pipe_is_written_to(void **state) {
+  (void)state;
+  struct stat info;
+  char *path = in_root("pipe"), text[8] = "";
+  assert_int_equal(mkfifo(path, 0600), 0);
+  const int reader = open(path, O_RDONLY | O_NONBLOCK);
+  assert_true(reader >= 0);
+  assert_true(ls_file_is_special(path));
+  put(path, "bytes");
+  assert_int_equal(read(reader, text, sizeof text), 5);
+  assert_string_equal(text, "bytes");
+  close(reader);
+  assert_int_equal(lstat(path, &info), 0);
+  assert_true(S_ISFIFO(info.st_mode));
+  assert_int_equal(symlink("/dev/full", in_root("full")), 0);
+  assert_int_equal(ls_file_write(in_root("full"), "x", 1, &error), LS_FAILED);
+  assert_non_null(strstr(error.text, "full: cannot be written: No space left on device"));
+  assert_int_equal(lstat(in_root("full"), &info), 0);
+  assert_true(S_ISLNK(info.st_mode));
+  assert_int_equal(entries(), 2);
+}
+
 static void a_full_disk_is_an_error_and_changes_nothing(void **state) {
   (void)state;
   char *disk = in_root("disk");
@@ -399,6 +440,8 @@ int main(void) {
       FILE_TEST(maps_are_read_by_pieces),
       FILE_TEST(every_failed_call_leaves_the_old_file),
       FILE_TEST(every_kill_leaves_a_whole_file),
+      FILE_TEST(links_are_followed),
+      FILE_TEST(a_pipe_is_written_to),
       FILE_TEST(a_full_disk_is_an_error_and_changes_nothing),
       FILE_TEST(makes_folders),
       FILE_TEST(removes_folders),

@@ -146,10 +146,14 @@ static ls_status verify_named(ls_arena *arena, const char *folder, bool trust, l
 static ls_status find_newest(ls_arena *arena, const char *word, bool whole, const char **folder,
                              ls_error *error) {
   int64_t step;
+  ls_published_list list = {0};
+  LS_TRY(ls_checkpoint_list(arena, word, &list, error));
   if (whole)
     LS_TRY(ls_checkpoint_newest_whole(arena, word, folder, &step, error));
   else
     LS_TRY(ls_checkpoint_newest(arena, word, INT64_MAX, folder, &step, error));
+  if (*folder && step != list.found.items[0].step)
+    ls_warn("%s: is taken, the newest that is good", *folder);
   if (*folder) return LS_OK;
   return ls_fail(error, LS_INPUT, "%s: no good checkpoint in it; let the run save one first", word);
 }

@@ -29,9 +29,11 @@ static int by_age(const void *a, const void *b) {
   return (left->step < right->step) - (left->step > right->step);
 }
 
+/* A link is somebody's, who keeps the checkpoint elsewhere. */
 static bool is_owned(ls_arena *arena, const char *folder, int64_t step, owned *about) {
   struct stat info;
   *about = (owned){.folder = folder, .step = step};
+  if (lstat(folder, &info) || !S_ISDIR(info.st_mode)) return false;
   if (ls_checkpoint_sealed(arena, folder, &about->sealed, NULL) != LS_OK) return false;
   if (step >= 0 && about->sealed.state.step != step) return false;
   if (stat(ls_arena_printf(arena, "%s/state.json", folder), &info)) return false;
@@ -40,26 +42,31 @@ static bool is_owned(ls_arena *arena, const char *folder, int64_t step, owned *a
 }
 
 /* Removes the files that state.json of `about` names from `folder`, state.json last, then the
- * folder. What else is in it is somebody's: it stays, as step-N.rest. */
-static void remove_files(ls_arena *arena, const char *folder, const owned *about) {
-  int reason = 0;
+ * folder. What else is in it is somebody's: it stays, as step-N.rest. False where nothing could be
+ * removed. */
+static bool remove_files(ls_arena *arena, const char *folder, const owned *about) {
+  const char *step = ls_checkpoint_final_name(arena, folder);
+  int reason = 0, removed = 0;
   for (int i = 0; i <= about->sealed.count && !reason; i++) {
     const char *name =
         i < about->sealed.count ? strrchr(about->sealed.files[i].path, '/') + 1 : "state.json";
-    if (unlink(ls_arena_printf(arena, "%s/%s", folder, name)) && errno != ENOENT) reason = errno;
+    if (unlink(ls_arena_printf(arena, "%s/%s", folder, name)) == 0)
+      removed++;
+    else if (errno != ENOENT)
+      reason = errno;
   }
   if (!reason && rmdir(folder)) reason = errno;
-  if (!reason) return;
+  if (!reason) return true;
   if (reason != ENOTEMPTY && reason != EEXIST) {
-    ls_warn("%s: cannot be removed: %s", folder, strerror(reason));
-    return;
+    ls_warn("%s: cannot be removed: %s", step, strerror(reason));
+    return removed > 0;
   }
-  const char *step = ls_checkpoint_final_name(arena, folder);
   const char *rest = ls_checkpoint_free_name(arena, step, "rest");
   if (rename(folder, rest))
     ls_warn("%s: has files that the run did not write: %s", folder, strerror(errno));
   else
     ls_warn("%s: removed; the files in it that the run did not write are kept in %s", step, rest);
+  return true;
 }
 
 /* Takes its name away first, so that a kill in between leaves no checkpoint with files missing. */
@@ -67,8 +74,8 @@ static void remove_owned(ls_arena *arena, const owned *about) {
   const char *aside = ls_arena_printf(arena, "%s.tmp-%ld" LS_PRUNED, about->folder, (long)getpid());
   if (rename(about->folder, aside))
     ls_warn("%s: cannot be removed: %s", about->folder, strerror(errno));
-  else
-    remove_files(arena, aside, about);
+  else if (!remove_files(arena, aside, about)) /* it is whole */
+    (void)!rename(aside, about->folder);
 }
 
 /* Leaves the `keep` newest, and the best. */
@@ -135,7 +142,7 @@ void ls_checkpoint_clear(const char *out) {
     if (ends_with(folder, LS_PRUNED)) {
       /* Without its state.json, which goes last, only what others put in it is left. */
       if (!is_owned(arena, folder, -1, &about)) about.sealed.count = 0;
-      remove_files(arena, folder, &about);
+      (void)remove_files(arena, folder, &about);
     } else if (is_nameless(arena, folder)) {
       ls_warn("%s: is a whole checkpoint without its name, and is kept", folder);
     } else if (ls_directory_remove(folder, &error) != LS_OK) {

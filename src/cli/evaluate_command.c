@@ -117,6 +117,9 @@ static ls_status read_logits(const ls_words *words, request *asked, ls_run_file 
     return ls_fail(error, LS_INPUT, "--top-k: found without --logits FILE; expected that too");
   if (!asked->logits) return LS_OK;
   LS_TRY(ls_command_check_file("--logits", asked->logits, error));
+  if (ls_file_is_special(asked->logits))
+    return ls_fail(error, LS_INPUT, "--logits %s: found a device or a pipe; expected a file's name",
+                   asked->logits);
   asked->top_k = asked->top ? strtoll(asked->top, &end, 10) : 64;
   if ((end && (*end || end == asked->top)) || asked->top_k < 1 || asked->top_k > LS_TOP_LOGITS_MOST)
     return ls_fail(error, LS_INPUT, "--top-k: found \"%s\"; expected a whole number from 1 to %d",

@@ -213,6 +213,10 @@ ls_status ls_command_check_file(const char *flag, const char *path, ls_error *er
   if (ls_directory_exists(path))
     return ls_fail(error, LS_INPUT, "%s %s: found a folder; expected the name of a file", flag,
                    path);
+  if (ls_file_is_special(path)) { /* it is written to as it is */
+    if (access(path, W_OK) == 0) return LS_OK;
+    return ls_fail(error, LS_INPUT, "%s %s: cannot be written: %s", flag, path, strerror(errno));
+  }
   if (access(folder, W_OK) != 0)
     return ls_fail(error, LS_INPUT, "%s %s: files cannot be written to the folder %s: %s", flag,
                    path, folder, strerror(errno));

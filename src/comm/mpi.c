@@ -120,15 +120,22 @@ static void announce(ls_transport *transport) {
   pthread_mutex_unlock(&mpi->abort_lock);
 }
 
+static void wait_for_abort(ls_mpi *mpi) {
+  mpi->incoming_request = MPI_REQUEST_NULL;
+  if (MPI_Irecv(&mpi->incoming, (int)sizeof mpi->incoming, MPI_BYTE, MPI_ANY_SOURCE, 0,
+                mpi->control, &mpi->incoming_request) != MPI_SUCCESS)
+    mpi->incoming_request = MPI_REQUEST_NULL; /* the deadline ends the run as well */
+}
+
 /* Takes the note of one abort if there is one. */
 static bool take_abort(ls_mpi *mpi) {
   int arrived = 0;
   MPI_Status status;
+  if (mpi->incoming_request == MPI_REQUEST_NULL) return false;
   if (MPI_Test(&mpi->incoming_request, &arrived, &status) != MPI_SUCCESS || !arrived) return false;
   atomic_store(&mpi->abort_seen[status.MPI_SOURCE], true);
   (void)ls_control_abort(mpi->world->control, mpi->incoming.rank, mpi->incoming.text);
-  MPI_Irecv(&mpi->incoming, (int)sizeof mpi->incoming, MPI_BYTE, MPI_ANY_SOURCE, 0, mpi->control,
-            &mpi->incoming_request);
+  wait_for_abort(mpi);
   return true;
 }
 
@@ -244,8 +251,10 @@ static void destroy(ls_transport *transport) {
   const bool well = !ls_control_aborted(mpi->world->control, NULL) && barrier(mpi);
   /* Peers that do not react would be waited for by MPI_Finalize without end. */
   if (!well && !finalize_after_abort(mpi)) MPI_Abort(MPI_COMM_WORLD, ls_exit_status(LS_FAILED));
-  MPI_Cancel(&mpi->incoming_request);
-  MPI_Wait(&mpi->incoming_request, MPI_STATUS_IGNORE);
+  if (mpi->incoming_request != MPI_REQUEST_NULL) {
+    MPI_Cancel(&mpi->incoming_request);
+    MPI_Wait(&mpi->incoming_request, MPI_STATUS_IGNORE);
+  }
   if (well) {
     MPI_Comm_free(&mpi->control);
     MPI_Comm_free(&mpi->data);
@@ -267,8 +276,7 @@ void ls_mpi_open(ls_mpi *mpi) {
   pthread_mutex_init(&mpi->abort_lock, NULL);
   pthread_mutex_init(&mpi->call_lock, NULL);
   for (int p = 0; p < mpi->processes; p++) mpi->outgoing_requests[p] = MPI_REQUEST_NULL;
-  MPI_Irecv(&mpi->incoming, (int)sizeof mpi->incoming, MPI_BYTE, MPI_ANY_SOURCE, 0, mpi->control,
-            &mpi->incoming_request);
+  wait_for_abort(mpi);
 }
 
 #endif

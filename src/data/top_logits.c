@@ -200,8 +200,10 @@ ls_status ls_top_writer_begin(ls_arena *arena, const char *path, const ls_top_ab
   ls_tensor_spec specs[TENSORS];
   ls_metadata_pair metadata[NUMBERS + TEXTS];
   int64_t dims[TENSORS][3];
-  *made = (ls_top_writer){.path = ls_arena_strdup(arena, path), .about = *about};
-  made->begun = ls_arena_printf(arena, "%s.tmp-%ld", path, (long)getpid());
+  char *real = realpath(path, NULL); /* a link is followed */
+  *made = (ls_top_writer){.path = ls_arena_strdup(arena, real ? real : path), .about = *about};
+  free(real);
+  made->begun = ls_arena_printf(arena, "%s.tmp-%ld", made->path, (long)getpid());
   for (int t = 0; t < TENSORS; t++)
     specs[t] = (ls_tensor_spec){tensor_names[t], tensor_types[t], dims_of(about, t, dims[t]),
                                 dims[t], NULL};

@@ -87,8 +87,13 @@ ls_status ls_checkpoint_check_room(const ls_session *session, const ls_run_folde
   if (saves == 0) return LS_OK;
   ls_arena *arena = ls_arena_create();
   const char *path = ls_arena_printf(arena, "%s/checkpoints", run->out);
-  if (!ls_directory_exists(path)) path = run->out;
-  ls_status status = try_folder(arena, path, error);
+  struct stat info;
+  ls_status status = LS_OK;
+  if (!ls_directory_exists(path) && lstat(path, &info) == 0)
+    status = ls_directory_make(path, error); /* a file or a link to nothing: it says which */
+  else if (!ls_directory_exists(path))
+    path = run->out;
+  if (status == LS_OK) status = try_folder(arena, path, error);
   if (status == LS_OK)
     status = check_space(session, path,
                          folder->fresh == LS_FRESH_DELETE ? bytes_of_own(arena, run->out) : 0,

@@ -250,6 +250,7 @@ static void tell_step(trainer *self, double loss, double norm, double seconds, d
 static ls_status settle_folder(const trainer *self, ls_error *error) {
   training *of = self->of;
   const ls_run_file *run = of->session->run;
+  if (!self->steps.step) LS_TRY(ls_run_folder_keep_lines(of->folder, run->out, error));
   ls_arena *arena = ls_arena_create();
   const ls_status status = ls_metrics_open(ls_arena_printf(arena, "%s/metrics.jsonl", run->out),
                                            self->steps.step, &of->metrics, error);

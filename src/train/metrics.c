@@ -23,24 +23,45 @@ struct ls_metrics {
 
 static const char no_loss[] = "\"validation_loss\": null";
 
-/* The step of a line of ours; -1 for anything else. */
-static int64_t step_of(const char *line) {
-  long long step;
-  return sscanf(line, "{\"step\": %lld,", &step) == 1 ? step : -1;
+/* Takes what of `expected` there is before `end`; false where something else is. */
+static bool take(const char **at, const char *end, const char *expected) {
+  for (; *expected && *at < end; expected++, (*at)++)
+    if (**at != *expected) return false;
+  return true;
 }
 
-size_t ls_metrics_kept(const char *text, int64_t steps, int64_t *foreign) {
+/* Whether a line begins as ours do, {"step": N, "SECOND": , as far as it goes; *step where it goes
+ * beyond that, else -1. */
+static bool is_ours(const char *line, const char *end, const char *second, int64_t *step) {
+  const char *at = line;
+  int64_t number = 0;
+  *step = -1;
+  if (!take(&at, end, "{\"step\": ")) return false;
+  int digits = 0;
+  for (; at < end && *at >= '0' && *at <= '9' && digits < 18; at++, digits++)
+    number = 10 * number + (*at - '0');
+  if ((at < end && !digits) || !take(&at, end, ", \"") || !take(&at, end, second)) return false;
+  if (!take(&at, end, "\": ")) return false;
+  if (at < end) *step = number;
+  return true;
+}
+
+size_t ls_metrics_kept(const char *text, size_t bytes, const char *second, int64_t steps,
+                       int64_t *foreign) {
+  const char *const end = text + bytes, *at = text;
   size_t kept = 0;
   bool ours = true;
-  int64_t line = 1;
+  int64_t step, line = 1;
   *foreign = 0;
-  for (const char *at = text, *end; (end = strchr(at, '\n')) != NULL; at = end + 1, line++) {
-    const int64_t step = step_of(at);
-    if (step < 0) *foreign = line;
-    if (step < 0) break;
+  for (const char *stop; at < end && (stop = memchr(at, '\n', (size_t)(end - at))); at = stop + 1) {
+    if (!is_ours(at, stop, second, &step) || step < 0) *foreign = line;
+    if (*foreign) return kept;
     ours = ours && step <= steps;
-    if (ours) kept = (size_t)(end - text) + 1;
+    if (ours) kept = (size_t)(stop - text) + 1;
+    line++;
   }
+  /* Behind lines of ours a power cut may have left anything. */
+  if (at == text && !is_ours(at, end, second, &step)) *foreign = line;
   return kept;
 }
 
@@ -59,7 +80,7 @@ static ls_status cut_after(ls_metrics *metrics, int64_t steps, ls_error *error) 
   size_t bytes;
   ls_status status = ls_file_read(arena, metrics->path, &text, &bytes, error);
   int64_t foreign = 0;
-  const size_t kept = status == LS_OK ? ls_metrics_kept(text, steps, &foreign) : 0;
+  const size_t kept = status == LS_OK ? ls_metrics_kept(text, bytes, "epoch", steps, &foreign) : 0;
   if (foreign) {
     status = ls_fail(error, LS_INPUT,
                      "%s:%lld: is no line of a run's metrics, and would be lost: move the file, or "

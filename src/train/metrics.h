@@ -72,9 +72,10 @@ LS_CHECKED ls_status ls_metrics_add_validation(ls_metrics *metrics, double loss,
                                                ls_error *error);
 
 /* Bytes of the whole lines up to step `steps`, of this or another file whose lines begin with their
- * step; *foreign the number of the first line that is not ours, 0: all are. A last line without its
- * end is of a run that was killed. */
-size_t ls_metrics_kept(const char *text, int64_t steps, int64_t *foreign);
+ * step, then the key `second` ("epoch" of metrics); *foreign the number of the first line that is
+ * not ours, 0: all are. A last line without its end is of a run that was killed. */
+size_t ls_metrics_kept(const char *text, size_t bytes, const char *second, int64_t steps,
+                       int64_t *foreign);
 
 /* Nothing happens where *metrics is NULL. */
 void ls_metrics_close(ls_metrics **metrics);

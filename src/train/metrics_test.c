@@ -163,6 +163,40 @@ static void resuming_cuts_the_file_to_its_step(void **state) {
   assert_string_equal(steps_there(), "1 ");
 }
 
+/* Lines of other programs, which begin with a step as well, and what is no line at all. */
+static void what_is_not_ours_is_refused(void **state) {
+  (void)state;
+#define FOREIGN(text) \
+  { text, sizeof text - 1 }
+  static const struct {
+    const char *text;
+    size_t bytes;
+  } files[] = {FOREIGN("{\"step\": 1, \"loss\": 3.2}\n"),
+               FOREIGN("{\"step\": 1}\n"),
+               FOREIGN("{\"step\": , \"epoch\": 1}\n"),
+               FOREIGN("{\"mine\": 1}"),
+               FOREIGN("\0binary"),
+               FOREIGN("{\"step\": 1, \"epoch\": 2}\nmine\n")};
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+    ls_metrics *metrics = NULL;
+    char *left;
+    size_t bytes;
+    assert_int_equal(ls_file_write(path, files[i].text, files[i].bytes, &error), LS_OK);
+    if (ls_metrics_open(path, 0, &metrics, &error) != LS_INPUT)
+      fail_msg("taken: %s", files[i].text);
+    assert_int_equal(ls_file_read(arena, path, &left, &bytes, &error), LS_OK);
+    assert_int_equal(bytes, files[i].bytes);
+    assert_memory_equal(left, files[i].text, bytes);
+  }
+  /* What a kill leaves of the first line is ours. */
+  static const char line[] = "{\"step\": 1, \"epoch\": 0.5, ";
+  for (size_t length = 1; length < sizeof line; length++) {
+    assert_int_equal(ls_file_write(path, line, length, &error), LS_OK);
+    write_steps(0, 1, 1);
+    assert_string_equal(steps_there(), "1 ");
+  }
+}
+
 static void what_cannot_be_written_is_an_error(void **state) {
   (void)state;
   ls_metrics *metrics = NULL;
@@ -190,9 +224,9 @@ static void what_cannot_be_written_is_an_error(void **state) {
 int main(void) {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
-      CASE(a_line_holds_every_field),           CASE(a_scaled_loss_is_told),
-      CASE(a_validation_is_made_later),         CASE(resuming_cuts_the_file_to_its_step),
-      CASE(what_cannot_be_written_is_an_error),
+      CASE(a_line_holds_every_field),    CASE(a_scaled_loss_is_told),
+      CASE(a_validation_is_made_later),  CASE(resuming_cuts_the_file_to_its_step),
+      CASE(what_is_not_ours_is_refused), CASE(what_cannot_be_written_is_an_error),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_list.h"
 #include "train/advice.h"
+#include "train/metrics.h"
 
 static const char head[] = "# Written by lockstep train: ";
 
@@ -218,6 +219,51 @@ static ls_status move_checkpoints(ls_run_folder *folder, const char *out, int k,
   return move(now, aside, error);
 }
 
+/* What a run writes beside its checkpoints. */
+static const struct told {
+  const char *stem, *end, *second; /* the second key of its lines; NULL: it has none */
+} told[] = {{"metrics", "jsonl", "epoch"},
+            {"samples", "jsonl", "prompt"},
+            {"trace", "json", NULL},
+            {"timeline", "svg", NULL}};
+
+static const char *now_of(ls_arena *arena, const char *out, const struct told *file) {
+  return ls_arena_printf(arena, "%s/%s.%s", out, file->stem, file->end);
+}
+
+static ls_status move_told(ls_arena *arena, const char *out, const struct told *file, int k,
+                           const char **aside, ls_error *error) {
+  *aside = ls_arena_printf(arena, "%s/%s.old-%d.%s", out, file->stem, k, file->end);
+  return move(now_of(arena, out, file), *aside, error);
+}
+
+/* How many bytes of the file are lines that a run wrote; *own where all of it is. */
+static size_t lines_of(ls_arena *arena, const char *path, const char *second, bool *own) {
+  struct stat info;
+  char *text;
+  size_t bytes;
+  int64_t foreign;
+  *own = false;
+  if (!second || lstat(path, &info) || !S_ISREG(info.st_mode)) return 0;
+  if (ls_file_read(arena, path, &text, &bytes, NULL) != LS_OK) return 0;
+  const size_t kept = ls_metrics_kept(text, bytes, second, INT64_MAX, &foreign);
+  *own = !foreign;
+  return kept;
+}
+
+ls_status ls_run_folder_keep_lines(const ls_run_folder *folder, const char *out, ls_error *error) {
+  ls_arena *arena = folder->arena;
+  const int k = free_number(arena, out);
+  for (int i = 0; i < 2; i++) {
+    bool own;
+    const char *now = now_of(arena, out, &told[i]), *aside;
+    if (!lines_of(arena, now, told[i].second, &own) || !own) continue;
+    LS_TRY(move_told(arena, out, &told[i], k, &aside, error));
+    ls_warn("%s: there is no checkpoint of these steps; they are kept in %s", now, aside);
+  }
+  return LS_OK;
+}
+
 /* Removes what the run wrote; *left where something else is among it. */
 static ls_status delete_checkpoints(const ls_run_folder *folder, const char *out, bool *left) {
   const char *now = ls_arena_printf(folder->arena, "%s/checkpoints", out);
@@ -229,8 +275,6 @@ static ls_status delete_checkpoints(const ls_run_folder *folder, const char *out
 
 ls_status ls_run_folder_take(ls_run_folder *folder, ls_run_file *run, const char **kept,
                              ls_error *error) {
-  static const char *const stems[] = {"metrics", "samples", "trace", "timeline"};
-  static const char *const ends[] = {"jsonl", "jsonl", "json", "svg"};
   ls_arena *arena = folder->arena;
   const int k = free_number(arena, run->out);
   const bool deletes = folder->fresh == LS_FRESH_DELETE;
@@ -238,12 +282,13 @@ ls_status ls_run_folder_take(ls_run_folder *folder, ls_run_file *run, const char
   bool left = true;
   *kept = NULL;
   for (int i = 0; i < 4; i++) {
-    const char *now = ls_arena_printf(arena, "%s/%s.%s", run->out, stems[i], ends[i]);
-    if (deletes && unlink(now) != 0 && errno != ENOENT)
+    const char *now = now_of(arena, run->out, &told[i]), *aside;
+    bool own;
+    lines_of(arena, now, told[i].second, &own);
+    if (!deletes || !own)
+      LS_TRY(move_told(arena, run->out, &told[i], k, &aside, error));
+    else if (unlink(now) != 0 && errno != ENOENT)
       return ls_fail(error, LS_FAILED, "%s: cannot be removed: %s", now, strerror(errno));
-    if (!deletes)
-      LS_TRY(move(now, ls_arena_printf(arena, "%s/%s.old-%d.%s", run->out, stems[i], k, ends[i]),
-                  error));
   }
   ls_checkpoint_forget_best(run->out); /* it is moved or removed with the others */
   if (deletes) LS_TRY(delete_checkpoints(folder, run->out, &left));

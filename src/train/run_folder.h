@@ -44,6 +44,11 @@ LS_CHECKED ls_status ls_run_folder_file(ls_arena *arena, const char *word, const
 LS_CHECKED ls_status ls_run_folder_open(ls_arena *arena, const ls_run_file *run, ls_fresh fresh,
                                         ls_run_folder **folder, ls_error *error);
 
+/* The run begins from the start, without `fresh`: lines of metrics and samples of steps that no
+ * checkpoint is there of, which it would write over, get another name (metrics.old-1.jsonl). */
+LS_CHECKED ls_status ls_run_folder_keep_lines(const ls_run_folder *folder, const char *out,
+                                              ls_error *error);
+
 /* The new run has begun: checkpoints and metrics of the one before get the names checkpoints.old-1,
  * metrics.old-1.jsonl (or the next number), or are removed; *kept says where checkpoints are now,
  * NULL: nowhere. What the run did not write is never removed. A kill at any moment leaves the

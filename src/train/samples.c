@@ -133,7 +133,7 @@ static ls_status cut(ls_arena *arena, const char *path, int64_t steps, ls_error 
   size_t bytes;
   int64_t foreign;
   LS_TRY(ls_file_read(arena, path, &text, &bytes, error));
-  const size_t kept = ls_metrics_kept(text, steps, &foreign);
+  const size_t kept = ls_metrics_kept(text, bytes, "prompt", steps, &foreign);
   if (foreign)
     return ls_fail(error, LS_INPUT,
                    "%s:%lld: is no line of a run's samples, and would be lost: move the file, or "

@@ -7,8 +7,9 @@
  * fails with that errno; with LS_FAULT_EVER every later one too, as on a full drive; with
  * LS_FAULT_HOLD it never returns, until the program is killed in the middle of it. Calls of files
  * count only under the folder LS_FAULT_UNDER, calls for memory (malloc stands for its kin) only
- * where the program itself makes them and not a library. With LS_FAULT_LOG each counted call is a
- * line of that file, and without LS_FAULT_AT none fails.
+ * where the program itself makes them and not a library, and calls of MPI (LS_FAULT_ERRNO is the
+ * code that they return) only those that start or test a message. With LS_FAULT_LOG each counted
+ * call is a line of that file, and without LS_FAULT_AT none fails.
  *
  * With LS_FAULT_HOST=N a process takes itself for one of a container or a host of its own: its
  * numbers of processes are number N's. */
@@ -103,6 +104,40 @@ static bool path_fails(const char *call, const char *path) {
   if (!plan.ready || !is_named(call)) return false;
   if (plan.under && strncmp(path, plan.under, strlen(plan.under)) != 0) return false;
   return fails(call, path);
+}
+
+/* Messages. Handles are numbers in one MPI and pointers in another; as words they are passed on. */
+typedef long word;
+typedef int message_call(word data, word count, word type, word peer, word tag, word comm,
+                         word request);
+typedef int test_call(word request, word done, word status);
+
+static bool message_fails(const char *call) {
+  return plan.ready && is_named(call) && fails(call, "");
+}
+
+static void *next_of(const char *call) {
+  void *next = dlsym(RTLD_NEXT, call);
+  if (!next) abort();
+  return next;
+}
+
+message_call MPI_Isend, MPI_Irecv;
+test_call MPI_Test;
+
+int MPI_Isend(word data, word count, word type, word peer, word tag, word comm, word request) {
+  if (message_fails("MPI_Isend")) return (int)plan.number;
+  return ((message_call *)next_of("MPI_Isend"))(data, count, type, peer, tag, comm, request);
+}
+
+int MPI_Irecv(word data, word count, word type, word peer, word tag, word comm, word request) {
+  if (message_fails("MPI_Irecv")) return (int)plan.number;
+  return ((message_call *)next_of("MPI_Irecv"))(data, count, type, peer, tag, comm, request);
+}
+
+int MPI_Test(word request, word done, word status) {
+  if (message_fails("MPI_Test")) return (int)plan.number;
+  return ((test_call *)next_of("MPI_Test"))(request, done, status);
 }
 
 static bool file_fails(const char *call, int file) {
