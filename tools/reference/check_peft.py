@@ -42,7 +42,7 @@ FAMILIES = {
                     "max_position_embeddings": 40, "pad_token_id": 0, "dropout": 0.0,
                     "attention_dropout": 0.0}, "q_lin,lin2"),
     "modernbert": (WIDE | {"classifier_pooling": "mean", "cls_token_id": 1, "sep_token_id": 2},
-                   "Wo"),
+                   "Wqkv,Wi,mlp.Wo"),
     "llama tokens": (WIDE, "q_proj,down_proj"),
     "qwen2 tokens": (WIDE | {"num_key_value_heads": 2, "classifier_dropout": 0.0}, "k_proj,up_proj"),
     "gpt2 tokens": ({"vocab_size": 256, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 40,
