@@ -3,6 +3,8 @@
 #   make                          build build/lockstep (installs nothing)
 #   make quickstart [TEXT=FILE] [FRESH=1]
 #                                 install what is missing, build, train a small model, sample from it
+#   make finetune [CHATS=FILE] [FRESH=1]
+#                                 tune that model on chats, with its answers before and after
 #   make check                    install what is missing, build, run every test
 #   make check-quick              the tests that take under two minutes
 #   make check-full               every test, also as on older processors, and all that is sampled
@@ -33,6 +35,7 @@ LS_MUTANTS ?= 10000
 LS_KILLS ?= 1000
 COUNTS ?= compare
 TEXT ?=
+CHATS ?=
 FRESH ?=
 ROUNDS ?= 5
 HF_VENV = build/hf-venv
@@ -40,7 +43,7 @@ export JOBS FUZZ_SECONDS
 MAKEFLAGS += --no-print-directory
 
 .PHONY: all release debug tsan check check-quick check-full check-mpich check-mutants check-kills \
-  check-matrix check-hf check-cudnn check-tsan bench-check bench-peers quickstart install format fuzz \
+  check-matrix check-hf check-cudnn check-tsan bench-check bench-peers quickstart finetune install format fuzz \
   fuzz-numbers clean dependencies
 all: release
 
@@ -140,6 +143,10 @@ quickstart:
 	tools/install_dependencies.sh $(if $(TEXT),,--text)
 	$(MAKE) release
 	tools/quickstart.sh $(if $(FRESH),--fresh) "$(TEXT)"
+
+finetune: release
+	[ -d runs/quickstart ] || $(MAKE) quickstart
+	tools/finetune.sh $(if $(FRESH),--fresh) "$(CHATS)"
 
 install: release
 	cmake --install build --prefix $(PREFIX)

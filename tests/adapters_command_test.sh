@@ -89,6 +89,37 @@ sed 's/.*"loss": *\([^,]*\),.*/\1/' output >>evaluated
 awk 'NR == 1 { a = $1 } { n++; if (($1 - a) ^ 2 > 1e-10 || !($1 > 0)) bad = 1 }
   END { exit bad || n != 4 }' evaluated || fail "losses: $(cat evaluated)"
 
+# Groups of other ranks; several adapters merged, one of them half: half the way from the first alone.
+run 0 train keys.yaml model=base lora.rank=2 "lora.groups=[{match: down_proj, rank: 5}, {match: layers.0.attention, rank: 1, alpha: 3}]" \
+  train.lr=3e-2 train.steps=3 out=second
+says "of ranks 1 to 5, which count 2 to 3 times"
+run 0 export second second-adapters
+grep -q '"mlp.down_proj": 5' second-adapters/adapter_config.json || fail "$(cat second-adapters/adapter_config.json)"
+run 2 train keys.yaml model=base lora.rank=2 "lora.groups=[{match: down_porj, rank: 5}]" out=none
+says "lora.groups: no product with adapters is called down_porj; the nearest is down_proj"
+run 2 train keys.yaml model=base lora.rank=2 "lora.groups=[{match: down_proj, lr: 5}]" out=none
+says "expected match, rank or alpha as the key"
+run 2 train keys.yaml model=base "lora.groups=[{match: down_proj, rank: 5}]" out=none
+says "found a value without lora.rank"
+run 0 export whole both --merge --also second-adapters
+run 0 export whole half --merge --also second=0.5
+for model in both half; do
+  run 0 evaluate $model data.text=text.txt data.seq_len=16 train.batch=2 dtype=fp32 --json
+done
+run 2 export whole none --merge --also base
+says "base has no adapters"
+run 2 export whole none --also second
+says "without --merge"
+run 2 export whole none --merge --also second=much
+says "expected FOLDER or FOLDER=TIMES"
+cp -r base moved
+sed 's|"base_model_name_or_path": "[^"]*"|"base_model_name_or_path": "'"$PWD"'/moved"|' second-adapters/adapter_config.json >config
+cp -r second-adapters third
+cp config third/adapter_config.json
+run 2 export whole none --merge --also third
+says "third is beside the weights in"
+rm -r moved
+
 # Training goes on from PEFT's folder, whose base is still frozen.
 run 0 train keys.yaml model=adapters train.steps=2 out=on
 says "starting from the weights in adapters"

@@ -48,6 +48,17 @@ grep -q '"hidden_size": 16' "$work/narrow/config.json" || fail "$(cat "$work/nar
 rule=$(sed -n 's/^#   lockstep train .* train.batch=B //p' "$work/narrow.yaml" | sed "s/'//g; s/^optimizer.groups=//")
 "$lockstep" show "$work/run.yaml" optimizer.groups="$rule" --groups >"$work/output" 2>&1 || fail "the rule: $(cat "$work/output")"
 
+# Narrower, with the weights that are largest: a beginning for distillation, better than none.
+draft "$work/run" width=16 --weights -o "$work/cut.yaml" train.steps=8 >"$work/output" || fail "$(cat "$work/errors")"
+grep -q 'in place of .*, with weights$' "$work/output" || fail "$(cat "$work/output")"
+for model in cut narrower; do
+  [ $model = cut ] || draft "$work/run" width=16 -o "$work/narrower.yaml" train.steps=8 >/dev/null || fail "$(cat "$work/errors")"
+  "$lockstep" train "$work/$model.yaml" task=distill teacher="$work/run" out="$work/$model-run" >"$work/log" 2>&1 || { cat "$work/log"; fail "distilling $model failed"; }
+  tail -n 1 "$work/$model-run/metrics.jsonl" | sed 's/.*"loss": *\([^,]*\),.*/\1/' >"$work/$model.loss"
+done
+grep -q 'from scratch' "$work/log" || fail "the narrow model has weights: $(cat "$work/log")"
+paste "$work/cut.loss" "$work/narrower.loss" | awk '{ exit !($1 < $2) }' || fail "cut weights are no better: $(cat "$work/cut.loss" "$work/narrower.loss")"
+
 refused() { # words...: exit status 2, one line, and nothing is written
   code=0
   draft "$@" -o "$work/no.yaml" >"$work/output" || code=$?
@@ -60,6 +71,8 @@ refused "$work/run" layers=0
 refused "$work/run" layers=4
 refused "$work/run" width=20
 refused "$work/run" layers=2 width=64
+refused "$work/run" layers=2 --weights
+refused "$work/run.yaml" width=16 --weights
 refused "$work/none" layers=2
 refused "$work" layers=two
 mkdir "$work/empty"

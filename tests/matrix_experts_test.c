@@ -129,7 +129,7 @@ static void test_adapters_of_attention(void **state) {
   ls_model_config config = ls_test_shape_config(arena, &shapes[MIXTRAL]);
   ls_layout layouts[ADAPTERS];
   ls_error error = {0};
-  if (ls_adapters_apply(&asked, &config, &error) != LS_OK) fail_msg("%s", error.text);
+  if (ls_adapters_apply(arena, &asked, &config, &error) != LS_OK) fail_msg("%s", error.text);
   const ls_experiment experiment = experiment_of(&config);
   for (int which = 0; which < ADAPTERS; which++) layouts[which] = ls_test_pipeline_layout(which);
   ls_test_equal_layouts(&tally, &experiment, layouts, ADAPTERS, "adapters");

@@ -148,11 +148,11 @@ static void test_adapters(void **state) {
     ls_layout layout = ls_test_pipeline_layout(which);
     layout.pp = 1;
     layout.schedule = NULL;
-    assert_int_equal(ls_adapters_apply(&whole, &config, &error), LS_INPUT);
+    assert_int_equal(ls_adapters_apply(arena, &whole, &config, &error), LS_INPUT);
     assert_non_null(strstr(error.text, "found kv_b_proj, which files of deepseek_v3 keep as one"));
     if ((which % 2 &&
          ls_model_quantize(&config, which % 4 == 1 ? LS_BLOCKS_NF4 : LS_BLOCKS_INT8, &error)) ||
-        ls_adapters_apply(&asked, &config, &error) != LS_OK)
+        ls_adapters_apply(arena, &asked, &config, &error) != LS_OK)
       fail_msg("%s", error.text);
     const ls_experiment experiment = experiment_of(&config);
     ls_test_equal_layout(&tally, &experiment, &layout, "adapters");

@@ -91,6 +91,9 @@ says "It was a bright"
 # Merged are what the blocks stand for, which a checkpoint's config.json says.
 run 0 export whole merged-twice --merge
 run 0 export parts parts-merged --merge --quantize nf4-double
+run 0 export parts parts-plain --merge
+run 0 export parts-plain parts-two --quantize nf4-double
+cmp -s parts-two/model.safetensors parts-merged/model.safetensors || fail "merged in one go beside scales of 8 bits it is another model"
 awk -v a="$(loss whole)" -v b="$(loss merged-twice)" 'BEGIN { exit !((a - b) ^ 2 < 1e-9) }' ||
   fail "merged: $(loss whole) and $(loss merged-twice)"
 

@@ -49,6 +49,26 @@ sweep train.lr=1e-4,1e-2 mesh.tp=1,3 train.steps=13 >"$work/table" || fail "$(ca
 [ "$(grep -c '^train.lr=1e-[24],mesh.tp=1 *13 ' "$work/table")" -eq 2 ] || fail "more steps: $(cat "$work/table")"
 [ "$("$lockstep" sweep "$work/run.yaml" train.lr=1e-4,1e-3,1e-2 train.batch=4,8 recompute='[swiglu,rmsnorm]' --plan | wc -l)" -eq 6 ] || fail "--plan"
 
+# Two at once, each with half of the cores, are what they are one by one; the best goes on.
+cores=$(nproc)
+if [ "$cores" -ge 2 ]; then
+  "$lockstep" sweep "$work/run.yaml" train.lr=1e-4,1e-2,3e-2 mesh.tp=1,3 dtype=fp64 out="$work/one" >"$work/one.table" 2>"$work/errors" || fail "$(cat "$work/errors")"
+  "$lockstep" sweep "$work/run.yaml" train.lr=1e-4,1e-2,3e-2 mesh.tp=1,3 dtype=fp64 out="$work/two" --at-once 2 --continue 9 >"$work/two.table" 2>"$work/errors" || fail "$(cat "$work/errors")"
+  [ "$(wc -l <"$work/two.table")" -eq 8 ] || fail "the table: $(cat "$work/two.table")"
+  sed -n 2,7p "$work/one.table" | sed 's/ *[-0-9.]* *\(failed.*\)*$//' >"$work/one.losses"
+  sed -n 2,7p "$work/two.table" | sed 's/ *[-0-9.]* *\(failed.*\)*$//' >"$work/two.losses"
+  cmp -s "$work/one.losses" "$work/two.losses" || fail "two at once: $(cat "$work/one.losses" "$work/two.losses")"
+  [ "$(grep -c ' \.\.\.$' "$work/errors")" -eq 6 ] || fail "beginnings: $(cat "$work/errors")"
+  grep -q '^going on with it to step 9: .* loss [0-9.]*,' "$work/errors" || fail "it does not go on: $(cat "$work/errors")"
+  best=$(sed -n 's/^best: \(.*\), eval loss.*/\1/p' "$work/two.table")
+  [ "$(wc -l <"$work/two/$best/metrics.jsonl")" -eq 9 ] || fail "the best has $(wc -l <"$work/two/$best/metrics.jsonl") steps"
+  code=0
+  "$lockstep" sweep "$work/run.yaml" train.lr=1e-3,1e-2 out="$work/many" --at-once 1000 2>"$work/errors" || code=$?
+  [ $code -eq 2 ] && grep -q 'at-once: found 1000; this process has' "$work/errors" && [ ! -e "$work/many" ] || fail "--at-once 1000: $code, $(cat "$work/errors")"
+else
+  echo "skipped: several runs at once (one core)"
+fi
+
 # A signal stops it, and the run saves its state.
 "$lockstep" sweep "$work/run.yaml" train.lr=1e-3,1e-2 train.steps=1000000 eval.every=1000000 out="$work/long" \
   >"$work/table" 2>"$work/errors" &
@@ -79,6 +99,9 @@ refused train.lr=1e-3,hot
 refused train.lrr=1e-3,1e-2
 refused train.lr=1e-3,1e-2 train.lr=1
 refused train.lr=1e-3,1e-3
+refused train.lr=1e-3,1e-2 --at-once 0
+refused train.lr=1e-3,1e-2 --at-once 1.5
+refused train.lr=1e-3,1e-2 --continue much
 mkdir "$work/other"
 echo '{"a": 1}' >"$work/other/sweep.json"
 code=0

@@ -26,8 +26,8 @@ static double *transpose(ls_arena *arena, const double *matrix, int64_t rows, in
   return made;
 }
 
-ls_status ls_adapter_product_read(ls_arena *arena, const ls_model_config *config,
-                                  const ls_safetensors *adapters, const ls_stored_layout *layout,
+ls_status ls_adapter_product_read(ls_arena *arena, const ls_safetensors *adapters,
+                                  const ls_stored_layout *layout, double scale,
                                   ls_adapter_product *product, ls_error *error) {
   const ls_stored_tensor *a_stored = find(arena, adapters, layout->name, 'A');
   const ls_stored_tensor *b_stored = find(arena, adapters, layout->name, 'B');
@@ -36,8 +36,7 @@ ls_status ls_adapter_product_read(ls_arena *arena, const ls_model_config *config
   double *a, *b;
   LS_TRY(read_matrix(arena, a_stored, &a, error));
   LS_TRY(read_matrix(arena, b_stored, &b, error));
-  const int64_t rank = config->lora_rank, in = a_stored->dims[1], out = b_stored->dims[0];
-  const double scale = ls_model_lora_scale(config);
+  const int64_t rank = a_stored->dims[0], in = a_stored->dims[1], out = b_stored->dims[0];
   *product = (ls_adapter_product){.rank = rank,
                                   .columns = layout->transposed ? out : in,
                                   .left = layout->transposed ? transpose(arena, a, rank, in) : b,

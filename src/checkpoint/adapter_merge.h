@@ -2,7 +2,7 @@
  * this room.
  *
  *   ls_adapter_product product;
- *   LS_TRY(ls_adapter_product_read(arena, &config, adapters, layout, &product, error));
+ *   LS_TRY(ls_adapter_product_read(arena, adapters, layout, scale, &product, error));
  *   if (product.rank) ls_adapter_product_add(&product, first, count, values);
  *
  * Thread-safe: no state. */
@@ -17,10 +17,10 @@ typedef struct ls_adapter_product {
   double *left, *right;  /* [rows, rank] with the scale, [rank, columns] */
 } ls_adapter_product;
 
-/* The adapters of a stored weight, of an opened set of them; rank 0: it has none. */
-LS_CHECKED ls_status ls_adapter_product_read(ls_arena *arena, const ls_model_config *config,
-                                             const ls_safetensors *adapters,
-                                             const ls_stored_layout *layout,
+/* The adapters of a stored weight, of an opened set of them, which count `scale` times; rank 0: it
+ * has none. */
+LS_CHECKED ls_status ls_adapter_product_read(ls_arena *arena, const ls_safetensors *adapters,
+                                             const ls_stored_layout *layout, double scale,
                                              ls_adapter_product *product, ls_error *error);
 
 /* Adds elements [first, first + count) of the product to `values`. */

@@ -43,7 +43,6 @@ static double expected(int out, int in, double scale) {
 
 static void a_product_is_added(void **state) {
   (void)state;
-  const ls_model_config config = {.lora_rank = RANK, .lora_alpha = 3};
   ls_safetensors *opened = adapters();
   ls_error error = {0};
   for (int transposed = 0; transposed < 2; transposed++)
@@ -53,7 +52,7 @@ static void a_product_is_added(void **state) {
                                        .dims = {transposed ? IN : OUT, transposed ? OUT : IN},
                                        .transposed = transposed};
       ls_adapter_product product;
-      assert_int_equal(ls_adapter_product_read(arena, &config, opened, &layout, &product, &error),
+      assert_int_equal(ls_adapter_product_read(arena, opened, &layout, 1.5, &product, &error),
                        LS_OK);
       assert_int_equal(product.rank, RANK);
       double values[IN * OUT];
@@ -72,15 +71,13 @@ static void a_product_is_added(void **state) {
 
 static void others_have_none(void **state) {
   (void)state;
-  const ls_model_config config = {.lora_rank = RANK, .lora_alpha = 3};
   ls_safetensors *opened = adapters();
   static const char *const names[] = {"x.other.weight", "x.proj.bias", "x.proj", "weight"};
   for (int n = 0; n < 4; n++) {
     const ls_stored_layout layout = {.name = names[n], .ndim = 2, .dims = {OUT, IN}};
     ls_adapter_product product;
     ls_error error = {0};
-    assert_int_equal(ls_adapter_product_read(arena, &config, opened, &layout, &product, &error),
-                     LS_OK);
+    assert_int_equal(ls_adapter_product_read(arena, opened, &layout, 1.5, &product, &error), LS_OK);
     assert_int_equal(product.rank, 0);
   }
   ls_safetensors_close(&opened);

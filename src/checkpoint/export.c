@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include "store/quantised.h"
 #include "store/weights.h"
 #include "store/weights_folder.h"
+#include "text/number.h"
 #include "text/run_file.h"
 
 enum { PIECE_ELEMENTS = 1 << 20 };
@@ -42,6 +44,14 @@ typedef struct exported {
 
 typedef LS_LIST(ls_tensor_spec) spec_list;
 
+/* Adapters that are merged, and how often they count besides their own scale. */
+typedef struct merged {
+  const char *folder;
+  ls_model_config config;
+  ls_safetensors *opened;
+  double times;
+} merged;
+
 typedef struct exporter {
   const ls_export_options *options;
   ls_export_report *report;
@@ -54,6 +64,7 @@ typedef struct exporter {
   ls_safetensors *adapters;       /* that are merged into what is stored, or NULL */
   const ls_graph *graph;          /* of the model as it is stored */
   const ls_graph *target;         /* as it is written */
+  LS_LIST(merged) also;           /* adapters beside `adapters` that are merged, too */
   LS_LIST(exported) tensors;
   ls_safetensors_writer *writer;
 } exporter;
@@ -113,6 +124,60 @@ static ls_status open_adapters(exporter *self, ls_error *error) {
   return LS_OK;
 }
 
+/* They have to be of the same products, of the same weights. */
+static ls_status check_base(const exporter *self, const merged *of, ls_error *error) {
+  char *own = realpath(self->config.base, NULL), *theirs = realpath(of->config.base, NULL);
+  const bool same = own && theirs && strcmp(own, theirs) == 0;
+  free(own);
+  free(theirs);
+  if (!same)
+    return ls_fail(error, LS_INPUT, "--also: %s is beside the weights in %s; expected %s, as %s is",
+                   of->folder, of->config.base, self->config.base, self->folder);
+  if (of->config.lora_modules)
+    return ls_fail(error, LS_INPUT,
+                   "--also: %s has a head over classes of its own; expected adapters alone: name "
+                   "it first",
+                   of->folder);
+  return LS_OK;
+}
+
+static ls_status open_also(exporter *self, const char *folder, double times, ls_error *error) {
+  const ls_build_options one = {.mode = LS_MODEL_FORWARD, .tokens = 1, .sequence = 1};
+  merged made = {.times = times};
+  ls_graph *graph;
+  ls_weights *weights;
+  LS_TRY(ls_checkpoint_find(self->arena, folder, self->options->trust, &made.folder, error));
+  LS_TRY(ls_adapters_read(self->arena, made.folder, &made.config, error));
+  if (made.config.lora_rank == 0)
+    return ls_fail(error, LS_INPUT, "--also: %s has no adapters", folder);
+  LS_TRY(check_base(self, &made, error));
+  LS_TRY(ls_model_build(self->arena, &made.config, &one, &graph, error));
+  const ls_weights_source source = {
+      .path = made.folder, .stem = LS_ADAPTERS_STEM, .kind = LS_WEIGHTS_ADAPTERS};
+  LS_TRY(ls_weights_open(self->arena, &made.config, graph, &source, &weights, error));
+  ls_weights_close(&weights);
+  LS_TRY(ls_safetensors_open(made.folder, LS_ADAPTERS_STEM, &made.opened, error));
+  *LS_APPEND(self->arena, &self->also) = made;
+  return LS_OK;
+}
+
+/* "b,c=0.5" */
+static ls_status open_all_also(exporter *self, ls_error *error) {
+  for (const char *at = self->options->also; at && *at;) {
+    const size_t length = strcspn(at, ",");
+    char *folder = ls_arena_printf(self->arena, "%.*s", (int)length, at);
+    char *is = strrchr(folder, '=');
+    double times = 1;
+    if (is && !ls_number_read(is + 1, &times))
+      return ls_fail(error, LS_INPUT, "--also: %s: expected FOLDER or FOLDER=TIMES, a number",
+                     folder);
+    if (is) *is = 0;
+    LS_TRY(open_also(self, folder, times, error));
+    at += length + (at[length] == ',');
+  }
+  return LS_OK;
+}
+
 static ls_status quantise_config(exporter *self, ls_error *error) {
   const ls_export_options *options = self->options;
   if (keeps_adapters(self))
@@ -134,6 +199,8 @@ static ls_status read_model(exporter *self, ls_error *error) {
   self->written.blocks = LS_COMPUTE;
   if (self->options->merge && self->config.lora_rank == 0)
     return ls_fail(error, LS_INPUT, "--merge: %s has no adapters: leave it out", self->folder);
+  if (self->options->also && !self->options->merge)
+    return ls_fail(error, LS_INPUT, "--also: found it without --merge; expected that too");
   if (self->options->names && self->config.lora_rank)
     return ls_fail(error, LS_INPUT,
                    "--names: found it with adapters, whose names are PEFT's, or "
@@ -147,8 +214,9 @@ static ls_status read_model(exporter *self, ls_error *error) {
     LS_TRY(ls_model_build(self->arena, &self->written, &one, &graph, error));
     self->target = graph;
   }
-  LS_TRY(ls_weights_plan(self->arena, &self->config, graph, &self->plan, error));
-  LS_TRY(check_tensors(self, graph, error));
+  LS_TRY(ls_weights_plan(self->arena, &self->config, self->graph, &self->plan, error));
+  LS_TRY(check_tensors(self, self->graph, error));
+  LS_TRY(open_all_also(self, error));
   if (self->config.lora_rank) return open_adapters(self, error);
   LS_TRY(ls_safetensors_open(self->folder, NULL, &self->stored, error));
   LS_TRY(find_names(self, error));
@@ -180,10 +248,16 @@ static const ls_stored_layout *layout_of(const exporter *self, const ls_stored_t
 }
 
 /* What the parameters of a tensor are as `graph` has them; LS_DTYPE_COUNT: numbers. */
-static ls_dtype blocks_in(const ls_graph *graph, const ls_stored_layout *layout) {
+static ls_dtype blocks_in(const exporter *self, const ls_graph *graph,
+                          const ls_stored_layout *layout) {
   if (!layout) return LS_DTYPE_COUNT;
-  const int parameter = layout->pieces.items[0].parameter;
-  return ls_precision_blocks(graph->parameters.items[parameter].about.precision);
+  int p = layout->pieces.items[0].parameter;
+  const char *name = self->graph->parameters.items[p].about.name;
+  /* One of the graphs may have parameters beside weights in blocks, the other none. */
+  if (graph != self->graph)
+    for (p = 0; strcmp(graph->parameters.items[p].about.name, name) != 0;)
+      LS_ASSERT(++p < graph->parameters.count);
+  return ls_precision_blocks(graph->parameters.items[p].about.precision);
 }
 
 static ls_status check_blocks(const exporter *self, const exported *tensor, ls_error *error) {
@@ -224,7 +298,7 @@ static ls_status add_tensor(exporter *self, const ls_stored_tensor *like,
                      .source = source,
                      .layout = layout_of(self, source),
                      .blocks = LS_DTYPE_COUNT};
-  if (self->options->quantize) made->blocks = blocks_in(self->target, made->layout);
+  if (self->options->quantize) made->blocks = blocks_in(self, self->target, made->layout);
   return made->blocks == LS_DTYPE_COUNT ? LS_OK : check_blocks(self, made, error);
 }
 
@@ -247,7 +321,7 @@ static ls_status list_by_names(exporter *self, bool *complete, ls_error *error) 
 static ls_status check_quantised(const exporter *self, ls_error *error) {
   for (int t = 0; t < self->plan.count && self->options->quantize; t++) {
     const ls_stored_layout *layout = &self->plan.tensors[t];
-    bool found = blocks_in(self->target, layout) == LS_DTYPE_COUNT;
+    bool found = blocks_in(self, self->target, layout) == LS_DTYPE_COUNT;
     for (int i = 0; i < self->tensors.count && !found; i++)
       found = self->tensors.items[i].layout == layout;
     if (!found)
@@ -306,7 +380,7 @@ static ls_status list_tensors(exporter *self, ls_error *error) {
  * likewise. */
 static ls_dtype blocks_beside(const exporter *self, const exported *tensor) {
   if (!self->adapters || tensor->source->quantised) return LS_DTYPE_COUNT;
-  return blocks_in(self->graph, tensor->layout);
+  return blocks_in(self, self->graph, tensor->layout);
 }
 
 /* A block of weights number `b`, and back. */
@@ -348,7 +422,7 @@ static ls_status read_base(const exporter *self, const exported *tensor, const f
 /* A tensor on its way, in pieces. */
 typedef struct passing {
   const exported *tensor;
-  ls_adapter_product product;
+  LS_LIST(ls_adapter_product) products;
   ls_quantised_saving saving;
   ls_arena *scratch;
   float *nested; /* what the run's scales of 8 bits stand for; NULL: it has none */
@@ -363,7 +437,8 @@ static ls_status read_piece(const exporter *self, const passing *of, int64_t fir
   if (!of->sums)
     return read_base(self, of->tensor, of->nested, first, count, dtype, of->piece, error);
   LS_TRY(read_base(self, of->tensor, of->nested, first, count, LS_F64, of->sums, error));
-  ls_adapter_product_add(&of->product, first, count, of->sums);
+  for (int p = 0; p < of->products.count; p++)
+    ls_adapter_product_add(&of->products.items[p], first, count, of->sums);
   ls_convert(of->piece, dtype, of->sums, LS_F64, count);
   return LS_OK;
 }
@@ -406,13 +481,38 @@ static ls_status measure_scales(const exporter *self, passing *of, ls_error *err
   return LS_OK;
 }
 
+static ls_status add_product(const exporter *self, passing *of, const ls_model_config *config,
+                             const ls_safetensors *adapters, double times, ls_error *error) {
+  const ls_stored_layout *layout = of->tensor->layout;
+  const int parameter = layout->pieces.items[0].parameter;
+  int64_t layer;
+  const int linear =
+      ls_model_linear_find(self->graph->parameters.items[parameter].about.name, &layer);
+  if (linear < 0) return LS_OK;
+  const double scale =
+      times * ls_model_lora_scale(config, ls_model_lora_size(config, layer, linear));
+  ls_adapter_product product;
+  LS_TRY(ls_adapter_product_read(of->scratch, adapters, layout, scale, &product, error));
+  if (product.rank) *LS_APPEND(of->scratch, &of->products) = product;
+  return LS_OK;
+}
+
+/* What is added to a tensor. */
+static ls_status read_products(const exporter *self, passing *of, ls_error *error) {
+  if (!self->adapters || !of->tensor->layout) return LS_OK;
+  LS_TRY(add_product(self, of, &self->config, self->adapters, 1, error));
+  for (int a = 0; a < self->also.count; a++) {
+    const merged *each = &self->also.items[a];
+    LS_TRY(add_product(self, of, &each->config, each->opened, each->times, error));
+  }
+  return LS_OK;
+}
+
 static ls_status begin_tensor(const exporter *self, passing *of, ls_error *error) {
   const exported *tensor = of->tensor;
-  if (self->adapters && tensor->layout)
-    LS_TRY(ls_adapter_product_read(of->scratch, &self->config, self->adapters, tensor->layout,
-                                   &of->product, error));
+  LS_TRY(read_products(self, of, error));
   LS_TRY(measure_scales(self, of, error));
-  if (of->product.rank) of->sums = LS_NEW_ARRAY(of->scratch, double, PIECE_ELEMENTS);
+  if (of->products.count) of->sums = LS_NEW_ARRAY(of->scratch, double, PIECE_ELEMENTS);
   if (tensor->blocks == LS_DTYPE_COUNT) return LS_OK;
   of->saving =
       ls_quantised_save(of->scratch, tensor->blocks, self->options->scales_again, &tensor->spec);
@@ -579,6 +679,7 @@ ls_status ls_export(const ls_export_options *options, ls_export_report *report, 
   if (self.stored) ls_safetensors_close(&self.stored);
   if (self.model) ls_safetensors_close(&self.model);
   if (self.adapters) ls_safetensors_close(&self.adapters);
+  for (int a = 0; a < self.also.count; a++) ls_safetensors_close(&self.also.items[a].opened);
   ls_arena_destroy(&self.arena);
   return status;
 }

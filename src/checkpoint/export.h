@@ -30,6 +30,9 @@ typedef struct ls_export_options {
   int64_t max_shard_bytes;
   bool trust; /* checksums are not looked at */
   bool merge; /* adapters are added to the weights that they are beside, and these are written */
+  /* With merge: folders of adapters beside the same weights that are added too, with commas between
+   * them, each as "FOLDER" or "FOLDER=TIMES"; NULL: none. */
+  const char *also;
   /* LS_BLOCKS_NF4, LS_BLOCKS_FP4 or LS_BLOCKS_INT8: products of blocks are quantised, as training
    * beside adapters has them; else LS_COMPUTE: all are numbers */
   ls_precision quantize;
@@ -45,9 +48,9 @@ typedef struct ls_export_report {
   char from[1024], names[1024]; /* what was read; "" where names are the checkpoint's */
 } ls_export_report;
 
-/* LS_INPUT: what is to be read is no model or damaged, `to` has something in it, or a type is none
- * that weights have, or they cannot be quantised; LS_FAILED where it cannot be written. Nothing is
- * left behind then. */
+/* LS_INPUT: what is to be read is no model or damaged, adapters are beside other weights, `to` has
+ * something in it, or a type is none that weights have, or they cannot be quantised; LS_FAILED
+ * where it cannot be written. Nothing is left behind then. */
 LS_CHECKED ls_status ls_export(const ls_export_options *options, ls_export_report *report,
                                ls_error *error);
 

@@ -28,7 +28,9 @@ static const char help[] =
     "them\n"
     "  width=W         a narrower stream: fewer heads of as many columns, the MLP as much "
     "narrower;\n"
-    "                  from scratch\n"
+    "                  from scratch, or\n"
+    "  --weights       with width=W: with the columns and heads whose weights are largest, to be\n"
+    "                  distilled from the large model\n"
     "  -o SMALL.yaml   neither it nor the folder SMALL may be there\n"
     "  --trust         do not look at a checkpoint's checksums\n"
     "  --help          this text\n\n"
@@ -43,8 +45,8 @@ typedef struct drafter {
   ls_arena *arena;
   const char *from, *file, *folder; /* folder: file without its end */
   const char *weights;              /* NULL: none */
-  bool trust;
-  int64_t layers, width; /* 0: as they are */
+  bool trust, cuts;                 /* cuts: weights of a narrower model are the large one's */
+  int64_t layers, width;            /* 0: as they are */
   ls_run_file *run;
   bool has_run;
   ls_model_config config, small;
@@ -143,7 +145,10 @@ static ls_status make_smaller(drafter *self, bool *keeps, ls_error *error) {
   ls_layers_kept(self->config.layers, few, kept);
   LS_TRY(ls_model_smaller(self->arena, &self->config, self->layers ? kept : NULL, few, self->width,
                           &self->small, error));
-  *keeps = self->weights && !self->width && ls_weights_folder_has(self->arena, self->weights);
+  *keeps = self->weights && (!self->width || self->cuts) &&
+           ls_weights_folder_has(self->arena, self->weights);
+  if (self->cuts && (!*keeps || !self->width))
+    return ls_fail(error, LS_INPUT, "--weights: expected width=W with it, of a model with weights");
   if (!*keeps) return write_config(self, error);
   LS_TRY(ls_keep_layers(self->arena, self->weights, &self->config, kept, &self->small, self->folder,
                         error));
@@ -206,7 +211,8 @@ static ls_status draft(ls_arena *arena, const ls_words *words, void *flags, ls_e
 
 int ls_command_draft(int count, char **words) {
   drafter asked = {0};
-  const ls_command_flag flags[] = {{"-o", &asked.file, NULL}, {"--trust", NULL, &asked.trust}};
+  const ls_command_flag flags[] = {
+      {"-o", &asked.file, NULL}, {"--trust", NULL, &asked.trust}, {"--weights", NULL, &asked.cuts}};
   return ls_command_run(
       &(ls_command){"draft", help, false, flags, sizeof flags / sizeof *flags, draft, &asked},
       count, words);

@@ -20,6 +20,9 @@ static const char help[] =
     "  --dtype WORD            fp32, bf16, fp16 or fp64 for all tensors\n"
     "  --max-shard-size SIZE   of one file (default 5GB)\n"
     "  --merge                 add adapters to the weights that they are beside, and write these\n"
+    "  --also B,C=0.5          with --merge: add these adapters of the same weights as well, times "
+    "a\n"
+    "                          number where one is given\n"
     "  --quantize WORD         nf4 or fp4 (bitsandbytes'), int8 (compressed-tensors'): products\n"
     "                          of blocks in 4.5 or 8.5 bits a weight, as training beside adapters\n"
     "                          has them; generate and evaluate run them so. nf4-double and\n"
@@ -32,7 +35,8 @@ static const char help[] =
     "  lockstep export runs/quickstart/checkpoints/step-500 out/ --dtype bf16\n"
     "  lockstep export runs/tuned out/ --max-shard-size 2GB\n"
     "  lockstep export runs/adapted out/ --merge\n"
-    "  lockstep export runs/adapted out/ --merge --quantize nf4\n";
+    "  lockstep export runs/adapted out/ --merge --quantize nf4\n"
+    "  lockstep export runs/style out/ --merge --also runs/facts,other=0.5\n";
 
 static ls_status read_dtype(const char *word, ls_dtype *dtype, ls_error *error) {
   static const ls_dtype types[] = {LS_F32, LS_BF16, LS_F16, LS_F64};
@@ -116,7 +120,8 @@ int ls_command_export(int count, char **words) {
   const ls_command_flag flags[] = {
       {"--dtype", &asked.dtype, NULL},         {"--max-shard-size", &asked.size, NULL},
       {"--names", &asked.options.names, NULL}, {"--quantize", &asked.kind, NULL},
-      {"--merge", NULL, &asked.options.merge}, {"--trust", NULL, &asked.options.trust}};
+      {"--also", &asked.options.also, NULL},   {"--merge", NULL, &asked.options.merge},
+      {"--trust", NULL, &asked.options.trust}};
   return ls_command_run(
       &(ls_command){"export", help, false, flags, sizeof flags / sizeof *flags, export_to, &asked},
       count, words);

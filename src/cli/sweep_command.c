@@ -1,4 +1,4 @@
-/* A grid of runs, one after another. */
+/* A grid of runs, one after another or several at once. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,12 +9,15 @@
 #include "cli/plot.h"
 #include "cli/sweep.h"
 #include "cluster/machine.h"
+#include "device/gpus.h"
+#include "text/number.h"
 #include "train/run_folder.h"
 
 static const char help[] =
     "usage: lockstep sweep RUN.yaml KEY=A,B,C [KEY=A,B ...] [KEY=VALUE ...] [-n DEVICES]\n\n"
     "Trains a run for each value of a key, of several keys for each combination, one after "
-    "another,\n"
+    "another\n"
+    "or several at once on parts of the machine,\n"
     "each in a folder of its own under `out`. At the end a table, a picture as `lockstep plot` "
     "draws\n"
     "it (OUT/sweep.svg), and which was the best: by its validation loss where all have one, else "
@@ -24,11 +27,14 @@ static const char help[] =
     "what is done (OUT/sweep.json) is not trained again, what was interrupted goes on from its\n"
     "checkpoint. Commas within brackets or quotes are of the value.\n\n"
     "  -n DEVICES      of each run, threads of its process\n"
+    "  --at-once K     K runs at a time, each on its part of the cores, or of the GPUs\n"
+    "  --continue N    then train the best of them on to N steps\n"
     "  --retry         train those that failed once more\n"
     "  --plan          print the runs and end\n"
     "  --help          this text\n\n"
     "examples:\n"
     "  lockstep sweep run.yaml train.lr=1e-4,3e-4,1e-3\n"
+    "  lockstep sweep run.yaml train.seed=1,2,3,4 -n 2 --at-once 4 --continue 5000\n"
     "  lockstep sweep small.yaml train.lr=1e-3,3e-3 train.batch=8,16,32 train.steps=500 "
     "out=runs/s\n";
 
@@ -39,7 +45,7 @@ typedef struct axis {
 } axis;
 
 typedef struct request {
-  const char *devices;
+  const char *devices, *at_once, *steps;
   bool retry, plan;
   ls_sweep sweep;
   LS_LIST(axis) axes;
@@ -215,7 +221,40 @@ static ls_status draw(ls_arena *arena, const ls_sweep *sweep, ls_error *error) {
   return count ? ls_plot_runs(arena, folders, count, picture, error) : LS_OK;
 }
 
-static ls_status tell(ls_arena *arena, const ls_sweep *sweep, ls_error *error) {
+static void print_name(const ls_sweep *sweep, const ls_sweep_run *run) {
+  fprintf(stderr, "%d of %d: %s", (int)(run - sweep->runs.items) + 1, sweep->runs.count, run->name);
+}
+
+static void print_end(const ls_sweep_run *run) {
+  if (run->state == LS_SWEEP_FAILED)
+    fprintf(stderr, " failed: %s\n", run->error);
+  else
+    fprintf(stderr, " loss %.4f, %.1f tokens a second\n", run->loss, run->speed);
+}
+
+/* Trains the best on, with all of the machine. */
+static ls_status go_on(request *asked, const ls_sweep_run *best, ls_error *error) {
+  ls_sweep alone = asked->sweep;
+  const char *keys[] = {ls_arena_printf(alone.arena, "train.steps=%s", asked->steps)};
+  ls_sweep_run on = *best, *ended;
+  on.file = best->folder;
+  on.keys = keys;
+  on.key_count = 1;
+  alone.places = NULL;
+  alone.runs.items = &on;
+  alone.runs.count = 1;
+  fprintf(stderr, "going on with it to step %s: %s", asked->steps, on.name);
+  LS_TRY(ls_sweep_begin(&alone, &on, 0, error));
+  const ls_status status = ls_sweep_wait(&alone, &ended, error);
+  if (status != LS_OK) fprintf(stderr, "\n");
+  LS_TRY(status);
+  print_end(&on);
+  if (on.state == LS_SWEEP_FAILED) return ls_fail(error, LS_FAILED, "%s: %s", on.folder, on.error);
+  return LS_OK;
+}
+
+static ls_status tell(ls_arena *arena, request *asked, ls_error *error) {
+  const ls_sweep *sweep = &asked->sweep;
   bool validated;
   const ls_sweep_run *best = find_best(sweep, &validated);
   print_table(arena, sweep);
@@ -223,32 +262,82 @@ static ls_status tell(ls_arena *arena, const ls_sweep *sweep, ls_error *error) {
   if (!best) return ls_fail(error, LS_FAILED, "no run was trained to its end");
   printf("best: %s, %s %.4f\n", best->name, validated ? "eval loss" : "loss",
          validated ? best->validation : best->loss);
+  if (asked->steps) return go_on(asked, best, error);
   printf("go on with it: lockstep train %s train.steps=%lld\n", best->folder,
          (long long)best->step * 2);
   return LS_OK;
 }
 
-static ls_status train_all(request *asked, ls_error *error) {
+/* The next that is to be trained, from run *next on; NULL: there is none. What is done is told. */
+static ls_sweep_run *find_waiting(request *asked, int *next) {
   ls_sweep *sweep = &asked->sweep;
-  for (int r = 0; r < sweep->runs.count; r++) {
-    ls_sweep_run *run = &sweep->runs.items[r];
+  while (*next < sweep->runs.count) {
+    ls_sweep_run *run = &sweep->runs.items[(*next)++];
     const bool again = run->state == LS_SWEEP_FAILED && asked->retry;
-    fprintf(stderr, "%d of %d: %s", r + 1, sweep->runs.count, run->name);
-    if (run->state == LS_SWEEP_WAITS || again) {
+    if (run->state == LS_SWEEP_WAITS || again) return run;
+    print_name(sweep, run);
+    fprintf(stderr, ", before");
+    print_end(run);
+  }
+  return NULL;
+}
+
+/* Until none waits and none is trained. Several at once have a line for their beginnings, too. */
+static ls_status train_some(request *asked, ls_error *error) {
+  ls_sweep *sweep = &asked->sweep;
+  int next = 0, trained = 0;
+  for (;;) {
+    ls_sweep_run *run = NULL;
+    int place = 0;
+    while (sweep->places && place < sweep->at_once && sweep->places[place].taken) place++;
+    if (trained < sweep->at_once && (run = find_waiting(asked, &next))) {
       LS_TRY(ls_stop_check("sweeping: the same command goes on", error));
       run->state = LS_SWEEP_WAITS;
-      fprintf(stderr, " ...");
-      LS_TRY(ls_sweep_train(sweep, run, error));
-      LS_TRY(ls_sweep_write(sweep, error));
-    } else {
-      fprintf(stderr, ", before");
+      print_name(sweep, run);
+      fprintf(stderr, sweep->at_once > 1 ? " ...\n" : " ...");
+      LS_TRY(ls_sweep_begin(sweep, run, place, error));
+      if (sweep->places) sweep->places[place].taken = true;
+      trained++;
+      continue;
     }
-    if (run->state == LS_SWEEP_FAILED)
-      fprintf(stderr, " failed: %s\n", run->error);
-    else
-      fprintf(stderr, " loss %.4f, %.1f tokens a second\n", run->loss, run->speed);
+    if (!trained) return LS_OK;
+    LS_TRY(ls_sweep_wait(sweep, &run, error));
+    if (sweep->places) sweep->places[run->place].taken = false;
+    trained--;
+    LS_TRY(ls_sweep_write(sweep, error));
+    if (sweep->at_once > 1) print_name(sweep, run);
+    print_end(run);
   }
-  return LS_OK;
+}
+
+/* Whatever ends it, no run is left behind. */
+static ls_status train_all(request *asked, ls_error *error) {
+  const ls_status status = train_some(asked, error);
+  if (status != LS_OK) ls_sweep_leave(&asked->sweep);
+  return status;
+}
+
+/* GPUs are divided where the runs take them: as the first does. */
+static ls_status divide(request *asked, ls_error *error) {
+  ls_sweep *sweep = &asked->sweep;
+  double count = 1;
+  bool gpus = false;
+  if (asked->at_once && (!ls_number_read(asked->at_once, &count) ||
+                         !(count >= 1 && count <= 1024) || count > floor(count)))
+    return ls_fail(error, LS_INPUT, "--at-once: found %s; expected a whole number from 1 to 1024",
+                   asked->at_once);
+  sweep->at_once = (int)count;
+  double steps = 0;
+  if (asked->steps && (!ls_number_read(asked->steps, &steps) || !(steps >= 1 && steps <= 1e15) ||
+                       steps > floor(steps)))
+    return ls_fail(error, LS_INPUT, "--continue: found %s; expected a number of steps",
+                   asked->steps);
+  if (sweep->at_once == 1) return LS_OK;
+  const ls_sweep_run *first = &sweep->runs.items[0];
+  ls_run_file *read;
+  LS_TRY(ls_run_file_read(sweep->arena, sweep->file, first->keys, first->key_count, &read, error));
+  if (read->device.kind != LS_RUN_DEVICE_CPU) (void)ls_gpus_choose(sweep->arena, LS_F32, &gpus);
+  return ls_sweep_divide(sweep, gpus, error);
 }
 
 static ls_status sweep(ls_arena *arena, const ls_words *words, void *flags, ls_error *error) {
@@ -265,20 +354,24 @@ static ls_status sweep(ls_arena *arena, const ls_words *words, void *flags, ls_e
   for (int r = 0; asked->plan && r < asked->sweep.runs.count; r++)
     printf("%s\n", asked->sweep.runs.items[r].folder);
   if (asked->plan) return LS_OK;
+  LS_TRY(divide(asked, error));
   LS_TRY(ls_directory_make(asked->sweep.out, error));
   LS_TRY(ls_sweep_read(&asked->sweep, error));
   ls_command_catch_signals("stopping: the run saves its state");
   const ls_status status = train_all(asked, error);
   if (status == LS_STOPPED) fprintf(stderr, "\n");
   LS_TRY(status);
-  ls_command_answer_no_signals();
-  return tell(arena, &asked->sweep, error);
+  if (!asked->steps) ls_command_answer_no_signals();
+  return tell(arena, asked, error);
 }
 
 int ls_command_sweep(int count, char **words) {
   request asked = {0};
-  const ls_command_flag flags[] = {
-      {"-n", &asked.devices, NULL}, {"--retry", NULL, &asked.retry}, {"--plan", NULL, &asked.plan}};
+  const ls_command_flag flags[] = {{"-n", &asked.devices, NULL},
+                                   {"--at-once", &asked.at_once, NULL},
+                                   {"--continue", &asked.steps, NULL},
+                                   {"--retry", NULL, &asked.retry},
+                                   {"--plan", NULL, &asked.plan}};
   return ls_command_run(
       &(ls_command){"sweep", help, false, flags, sizeof flags / sizeof *flags, sweep, &asked},
       count, words);

@@ -1,4 +1,4 @@
-/* The runs of a sweep, one at a time, and what is kept of them in OUT/sweep.json. */
+/* The runs of a sweep, each on its part of the machine, and what OUT/sweep.json keeps of them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -15,6 +15,7 @@
 #include "base/stop.h"
 #include "cli/plot.h"
 #include "cli/sweep.h"
+#include "device/gpus.h"
 #include "text/json.h"
 
 extern char **environ;
@@ -27,7 +28,7 @@ static char **words_of(const ls_sweep *sweep, const ls_sweep_run *run) {
   int count = 0;
   words[count++] = ls_arena_printf(sweep->arena, "lockstep");
   words[count++] = ls_arena_printf(sweep->arena, "train");
-  words[count++] = ls_arena_printf(sweep->arena, "%s", sweep->file);
+  words[count++] = ls_arena_printf(sweep->arena, "%s", run->file ? run->file : sweep->file);
   for (int k = 0; k < run->key_count; k++)
     words[count++] = ls_arena_printf(sweep->arena, "%s", run->keys[k]);
   if (sweep->devices) {
@@ -37,37 +38,71 @@ static char **words_of(const ls_sweep *sweep, const ls_sweep_run *run) {
   return words;
 }
 
+/* This process's, but for the GPUs that are visible. */
+static char **environment_of(const ls_sweep *sweep, const char *gpus) {
+  static const char name[] = "CUDA_VISIBLE_DEVICES=";
+  int count = 0, kept = 0;
+  if (!gpus) return environ;
+  while (environ[count]) count++;
+  char **made = LS_NEW_ARRAY(sweep->arena, char *, count + 2);
+  for (int e = 0; e < count; e++)
+    if (strncmp(environ[e], name, sizeof name - 1) != 0) made[kept++] = environ[e];
+  made[kept] = ls_arena_printf(sweep->arena, "%s%s", name, gpus);
+  return made;
+}
+
 static ls_status spawn(const ls_sweep *sweep, const ls_sweep_run *run, pid_t *child,
                        ls_error *error) {
+  const ls_sweep_place *place = sweep->places ? &sweep->places[run->place] : NULL;
+  const ls_thread_set all = ls_machine_allowed();
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, run->log, O_WRONLY | O_CREAT | O_APPEND,
                                    0666);
   posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-  const int failed =
-      posix_spawn(child, "/proc/self/exe", &actions, NULL, words_of(sweep, run), environ);
+  /* A process has the threads of the one that starts it. */
+  const bool bound = place && ls_machine_bind(&place->threads);
+  const int failed = posix_spawn(child, "/proc/self/exe", &actions, NULL, words_of(sweep, run),
+                                 environment_of(sweep, place ? place->gpus : NULL));
+  if (bound) (void)ls_machine_bind(&all);
   posix_spawn_file_actions_destroy(&actions);
   if (!failed) return LS_OK;
   return ls_fail(error, LS_FAILED, "%s: cannot be started: %s", run->name, strerror(failed));
 }
 
-/* The exit status; of a process that a signal ended 128 and its number. A wish to stop is handed
- * on once: a second one would end the run before it has saved. */
-static int wait_for(pid_t child) {
-  const struct timespec while_it_works = {.tv_nsec = 50000000};
-  bool told = false;
-  for (;;) {
-    int status;
-    const pid_t ended = waitpid(child, &status, WNOHANG);
-    if (ended == child) return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    if (ended < 0 && errno != EINTR) return 128;
-    if (ls_stop_asked() && !told) {
-      kill(child, SIGUSR1);
-      told = true;
-    }
-    nanosleep(&while_it_works, NULL);
+/* Once: a second time would end runs before they have saved. */
+static void tell_all_to_stop(ls_sweep *sweep) {
+  if (sweep->told) return;
+  sweep->told = true;
+  for (int r = 0; r < sweep->runs.count; r++)
+    if (sweep->runs.items[r].child) kill(sweep->runs.items[r].child, SIGUSR1);
+}
+
+static void await_all(ls_sweep *sweep) {
+  for (int r = 0; r < sweep->runs.count; r++) {
+    pid_t *child = &sweep->runs.items[r].child;
+    while (*child && waitpid(*child, NULL, 0) < 0 && errno == EINTR) continue;
+    *child = 0;
   }
+}
+
+/* *code: its exit status; of a process that a signal ended 128 and its number. NULL: all go on, or
+ * there is none. */
+static ls_sweep_run *find_ended(ls_sweep *sweep, int *code) {
+  for (int r = 0; r < sweep->runs.count; r++) {
+    ls_sweep_run *run = &sweep->runs.items[r];
+    int status;
+    if (!run->child) continue;
+    const pid_t ended = waitpid(run->child, &status, WNOHANG);
+    *code = 128;
+    if (ended == run->child)
+      *code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (ended == 0 || (ended < 0 && errno == EINTR)) continue;
+    run->child = 0;
+    return run;
+  }
+  return NULL;
 }
 
 /* The last line of what was printed that says what went wrong. */
@@ -102,11 +137,52 @@ static void look_at(ls_arena *arena, ls_sweep_run *run) {
   run->speed = ls_plot_median_speed(arena, &rows);
 }
 
-ls_status ls_sweep_train(ls_sweep *sweep, ls_sweep_run *run, ls_error *error) {
+/* Of GPUs their numbers, of those that are visible now. */
+static const char *gpus_of(ls_arena *arena, int first, int count) {
+  const char *visible = getenv("CUDA_VISIBLE_DEVICES"), *text = "";
+  for (int g = 0; visible && g < first; g++) visible += strcspn(visible, ",") + 1;
+  for (int g = 0; g < count; g++) {
+    const int length = visible ? (int)strcspn(visible, ",") : 0;
+    text = visible ? ls_arena_printf(arena, "%s%s%.*s", text, g ? "," : "", length, visible)
+                   : ls_arena_printf(arena, "%s%s%d", text, g ? "," : "", first + g);
+    if (visible) visible += length + (visible[length] == ',');
+  }
+  return text;
+}
+
+ls_status ls_sweep_divide(ls_sweep *sweep, bool gpus, ls_error *error) {
+  const ls_thread_set all = ls_machine_allowed();
+  const int parts = sweep->at_once, cores = ls_machine_cores();
+  int each = 0;
+  if (cores < parts)
+    return ls_fail(error, LS_INPUT,
+                   "--at-once: found %d; this process has %d cores: expected at "
+                   "most as many",
+                   parts, cores);
+  if (gpus) {
+    ls_gpus there;
+    LS_TRY(ls_gpus_here(sweep->arena, &there, error));
+    each = sweep->devices ? atoi(sweep->devices) : there.count / parts;
+    if (each < 1 || each * parts > there.count)
+      return ls_fail(error, LS_INPUT, "--at-once: found %d runs of %d GPUs; %d are visible", parts,
+                     each > 0 ? each : 1, there.count);
+  }
+  sweep->places = LS_NEW_ARRAY(sweep->arena, ls_sweep_place, parts);
+  for (int p = 0; p < parts; p++)
+    sweep->places[p] =
+        (ls_sweep_place){.threads = ls_machine_part("", &all, p, parts),
+                         .gpus = gpus ? gpus_of(sweep->arena, p * each, each) : NULL};
+  return LS_OK;
+}
+
+ls_status ls_sweep_begin(ls_sweep *sweep, ls_sweep_run *run, int place, ls_error *error) {
+  run->place = place;
+  return spawn(sweep, run, &run->child, error);
+}
+
+/* What came of a run that ended so. */
+static ls_status end(ls_sweep *sweep, ls_sweep_run *run, int code, ls_error *error) {
   enum { STOPPED = 4 };
-  pid_t child;
-  LS_TRY(spawn(sweep, run, &child, error));
-  const int code = wait_for(child);
   look_at(sweep->arena, run);
   if (code == STOPPED || (code && ls_stop_asked()))
     return ls_fail(error, LS_STOPPED, "stopped at step %lld of %s: the same command goes on",
@@ -117,6 +193,21 @@ ls_status ls_sweep_train(ls_sweep *sweep, ls_sweep_run *run, ls_error *error) {
   else if (code)
     run->error = last_words(sweep->arena, run->log);
   return LS_OK;
+}
+
+ls_status ls_sweep_wait(ls_sweep *sweep, ls_sweep_run **ended, ls_error *error) {
+  const struct timespec while_they_work = {.tv_nsec = 50000000};
+  int code = 0;
+  while (!(*ended = find_ended(sweep, &code))) {
+    if (ls_stop_asked()) tell_all_to_stop(sweep);
+    nanosleep(&while_they_work, NULL);
+  }
+  return end(sweep, *ended, code, error);
+}
+
+void ls_sweep_leave(ls_sweep *sweep) {
+  tell_all_to_stop(sweep);
+  await_all(sweep);
 }
 
 static double number_of(const json_t *of, const char *key) {

@@ -97,6 +97,7 @@ static const char *describe_chats(ls_arena *arena, const ls_dataset *dataset,
     all.trained += each->trained;
     all.dropped += each->dropped;
     all.cut += each->cut;
+    all.split += each->split;
     all.unasked += each->unasked;
   }
   const char *text =
@@ -110,6 +111,8 @@ static const char *describe_chats(ls_arena *arena, const ls_dataset *dataset,
   if (all.dropped)
     text = ls_arena_printf(arena, "%s; %lld too long, dropped", text, (long long)all.dropped);
   if (all.cut) text = ls_arena_printf(arena, "%s; %lld too long, cut", text, (long long)all.cut);
+  if (all.split)
+    text = ls_arena_printf(arena, "%s; %lld too long, split", text, (long long)all.split);
   if (all.unasked)
     text = ls_arena_printf(
         arena, "%s; %lld left out, %s", text, (long long)all.unasked,
@@ -128,6 +131,28 @@ static const char *describe_data(ls_arena *arena, const ls_dataset *dataset) {
   if (!dataset->skipped) return text;
   return ls_arena_printf(arena, "%s; %lld bad line%s skipped", text, (long long)dataset->skipped,
                          dataset->skipped == 1 ? "" : "s");
+}
+
+/* "rank 16, which count 2 times", "ranks 4 to 32, which count 2 to 4 times" */
+static const char *describe_ranks(ls_arena *arena, const ls_model_config *config) {
+  ls_lora_size least = {0}, most = {0};
+  double low = 0, high = 0;
+  for (int64_t layer = 0; layer < config->layers; layer++)
+    for (int l = 0; l < LS_MODEL_LINEARS; l++) {
+      if (!(config->lora_targets >> l & 1)) continue;
+      const ls_lora_size size = ls_model_lora_size(config, layer, l);
+      const double scale = ls_model_lora_scale(config, size);
+      if (!least.rank || size.rank < least.rank) least = size;
+      if (size.rank > most.rank) most = size;
+      if (!(low > 0) || scale < low) low = scale;
+      if (scale > high) high = scale;
+    }
+  const char *ranks = ls_arena_printf(arena, "rank %lld", (long long)most.rank);
+  if (least.rank < most.rank)
+    ranks =
+        ls_arena_printf(arena, "ranks %lld to %lld", (long long)least.rank, (long long)most.rank);
+  if (low < high) return ls_arena_printf(arena, "%s, which count %g to %g times", ranks, low, high);
+  return ls_arena_printf(arena, "%s, which count %g times", ranks, low);
 }
 
 /* "dropout: embedding 0.1, branches 0.1, attention 0.1"; nothing where nothing is dropped. */
@@ -182,10 +207,10 @@ static void describe(const ls_session *session, const ls_dataset *dataset,
   if (teacher) fprintf(stderr, "%s\n", teacher);
   const ls_model_config *config = &session->config;
   if (config->lora_rank)
-    fprintf(stderr, "adapters%s: %.2f M parameters of rank %lld, which count %g times\n",
+    fprintf(stderr, "adapters%s: %.2f M parameters of %s\n",
             config->lora_modules ? " and head" : "",
-            (double)(ls_model_parameters(config) - frozen) / 1e6, (long long)config->lora_rank,
-            ls_model_lora_scale(config));
+            (double)(ls_model_parameters(config) - frozen) / 1e6,
+            describe_ranks(session->arena, config));
   describe_dropout(session);
   if (layout->recompute_of_count)
     fprintf(stderr, "runs again to fit %.1f MiB: %s\n",

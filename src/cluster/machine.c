@@ -203,23 +203,23 @@ ls_memory_there ls_process_memory_there(void) {
   return there;
 }
 
-/* Whether the hardware thread shares its core with an earlier one of the set. */
-static bool shares_core(const char *root, const ls_thread_set *threads, int thread) {
+/* The first hardware thread of the set on this one's core. */
+static int first_of_core(const char *root, const ls_thread_set *threads, int thread) {
   char path[PATH_BYTES], text[TEXT_BYTES];
   snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
            thread);
-  if (!read_text(root, path, text)) return false;
+  if (!read_text(root, path, text)) return thread;
   char *rest = text;
   for (char *range; (range = strsep(&rest, ","));) { /* "0,64" or "0-1" */
     int first, last;
     const int read = sscanf(range, "%d-%d", &first, &last);
-    if (read < 1) return false;
+    if (read < 1) return thread;
     if (read < 2) last = first;
     for (int i = first; i <= last && i < thread; i++) {
-      if (i >= 0 && has(threads, i)) return true;
+      if (i >= 0 && i < MAX_THREADS && has(threads, i)) return i;
     }
   }
-  return false;
+  return thread;
 }
 
 static int at_most(int count, double limit) {
@@ -232,7 +232,7 @@ static ls_machine probe(const char *root, const ls_thread_set *threads, const ch
   for (int i = 0; i < MAX_THREADS; i++) {
     if (!has(threads, i)) continue;
     machine.threads++;
-    if (!shares_core(root, threads, i)) machine.cores++;
+    if (first_of_core(root, threads, i) == i) machine.cores++;
   }
   double limit = cores_limit(root, MAX_THREADS);
   const double slurm = slurm_cpus ? strtod(slurm_cpus, NULL) : 0;
@@ -257,6 +257,28 @@ ls_thread_set ls_machine_allowed(void) {
   for (int i = 0; i < MAX_THREADS; i++)
     if (CPU_ISSET_S((size_t)i, sizeof allowed, allowed)) add(&set, i);
   return set;
+}
+
+ls_thread_set ls_machine_part(const char *root, const ls_thread_set *set, int part, int parts) {
+  ls_thread_set made = {0};
+  int cores = 0, core_of[MAX_THREADS] = {0};
+  for (int i = 0; i < MAX_THREADS; i++) {
+    if (!has(set, i)) continue;
+    const int first = first_of_core(root, set, i);
+    core_of[i] = first == i ? cores++ : core_of[first];
+  }
+  const int begin = part * cores / parts, end = (part + 1) * cores / parts;
+  for (int i = 0; i < MAX_THREADS; i++)
+    if (has(set, i) && core_of[i] >= begin && core_of[i] < end) add(&made, i);
+  return made;
+}
+
+bool ls_machine_bind(const ls_thread_set *set) {
+  cpu_set_t allowed[MAX_THREADS / CPU_SETSIZE];
+  CPU_ZERO_S(sizeof allowed, allowed);
+  for (int i = 0; i < MAX_THREADS; i++)
+    if (has(set, i)) CPU_SET_S((size_t)i, sizeof allowed, allowed);
+  return sched_setaffinity(0, sizeof allowed, allowed) == 0;
 }
 
 int ls_machine_threads_of(const char *root, const ls_thread_set *set) {

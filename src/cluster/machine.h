@@ -33,6 +33,14 @@ typedef struct ls_thread_set {
 /* The affinity mask of this process. */
 ls_thread_set ls_machine_allowed(void);
 
+/* Part `part` of `parts` of the set, by whole cores, as even as they go; empty where it has fewer
+ * cores. `root`: as below, or "". */
+ls_thread_set ls_machine_part(const char *root, const ls_thread_set *set, int part, int parts);
+
+/* Has this thread, and what it starts, run on these alone; false where the kernel does not let it.
+ */
+bool ls_machine_bind(const ls_thread_set *set);
+
 /* How many of the set can run at once: all, or what the cgroup lets. `root`: as below, or "". */
 int ls_machine_threads_of(const char *root, const ls_thread_set *set);
 

@@ -65,6 +65,23 @@ static void a_set_of_threads_is_held_to_the_quota(void **state) {
   assert_true(ls_machine_threads_of("", &own) >= ls_machine_probe().threads);
 }
 
+/* Threads 0 to 3 are of four cores, 4 to 7 their second ones; 5 is not allowed. */
+static void parts_are_whole_cores(void **state) {
+  (void)state;
+  for (int i = 0; i < 8; i++) put_siblings(i, ls_arena_printf(arena, "%d,%d\n", i % 4, i % 4 + 4));
+  const ls_thread_set set = {{0xdf}};
+  assert_int_equal(ls_machine_part(root, &set, 0, 2).words[0], 1 << 0 | 1 << 4 | 1 << 1);
+  assert_int_equal(ls_machine_part(root, &set, 1, 2).words[0], 1 << 2 | 1 << 6 | 1 << 3 | 1 << 7);
+  uint64_t all = 0;
+  for (int part = 0; part < 3; part++) {
+    const uint64_t own = ls_machine_part(root, &set, part, 3).words[0];
+    assert_true(own && !(own & all));
+    all |= own;
+  }
+  assert_int_equal(all, 0xdf);
+  assert_int_equal(ls_machine_part(root, &set, 0, 5).words[0], 0);
+}
+
 static void threads_of_one_core_count_once(void **state) {
   (void)state;
   for (int i = 0; i < 8; i++) put_siblings(i, ls_arena_printf(arena, "%d,%d\n", i % 4, i % 4 + 4));
@@ -240,6 +257,7 @@ int main(void) {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
       CASE(nothing_known_is_one_thread_each),
+      CASE(parts_are_whole_cores),
       CASE(threads_of_one_core_count_once),
       CASE(a_set_of_threads_is_held_to_the_quota),
       CASE(cgroup_v2_limits_are_the_least_on_the_way_up),

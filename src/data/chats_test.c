@@ -141,6 +141,62 @@ static void what_is_too_long_is_counted(void **state) {
   assert_non_null(strstr(error.text, "0 chats make 0 sequences of 2 tokens (3 more are too long)"));
 }
 
+/* Pieces of an example begin with the last token of the one before, so that all that is trained of
+ * it is asked for once; those of which nothing is are left out. */
+static void what_is_too_long_is_split(void **state) {
+  (void)state;
+  char ids[64], labels[64], places[64];
+  const char *path = file("a.jsonl", three);
+  ls_dataset *dataset =
+      opened(ls_arena_printf(arena, "text: %s, seq_len: 4, validation: 0, too_long: split", path));
+  const ls_packing *packing = dataset->training.mix[0].packing;
+  assert_int_equal(packing->split, 2); /* {ab|cd} is {ab| |cd}, {e|fgh}{|i} {e|f fgh} }{|i i} */
+  assert_int_equal(packing->dropped + packing->cut + packing->unasked, 0);
+  assert_int_equal(packing->trained, 3 + 4 + 2 + 1);
+  static const char *const expected[][2] = {
+      {"|cd}", "cd}."}, {"{e|f", "..f."}, {"fgh}", "gh}."}, {"}{|i", "..i."}, {"{j|}", "..}."}};
+  int seen = 0;
+  for (int64_t r = 0; r < packing->row_count; r++) {
+    row_text(&dataset->training, r, ids, labels, places);
+    for (size_t e = 0; e < sizeof expected / sizeof *expected; e++)
+      if (strcmp(ids, expected[e][0]) == 0) {
+        assert_string_equal(labels, expected[e][1]);
+        seen |= 1 << e;
+      }
+  }
+  assert_int_equal(seen, 31);
+  ls_dataset_close(dataset);
+  assert_int_equal(
+      open_run(ls_arena_printf(arena, "text: %s, seq_len: 1, too_long: split", path), &dataset),
+      LS_INPUT);
+  assert_non_null(strstr(error.text, "data.seq_len: found 1 with data.too_long=split"));
+}
+
+/* With padding each example is a sequence of its own. */
+static void examples_are_padded(void **state) {
+  (void)state;
+  char ids[64], labels[64], places[64];
+  const char *data = ls_arena_printf(arena, "text: %s, seq_len: 12, validation: 0, documents: pad",
+                                     file("a.jsonl", three));
+  ls_dataset *dataset = opened(data);
+  assert_true(dataset->training.masked);
+  assert_int_equal(dataset->training.sequences, 3);
+  int seen = 0;
+  for (int64_t r = 0; r < 3; r++) {
+    row_text(&dataset->training, r, ids, labels, places);
+    seen += strcmp(ids, "{ab|cd}_____") == 0 && strcmp(labels, "...cd}......") == 0;
+    seen += strcmp(ids, "{j|}________") == 0 && strcmp(labels, "..}.........") == 0;
+    seen += strcmp(ids, "{e|fgh}{|i}_") == 0;
+  }
+  assert_int_equal(seen, 3);
+  ls_dataset_close(dataset);
+  const char *plain = file("t.txt", "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz");
+  assert_int_equal(
+      open_run(ls_arena_printf(arena, "text: %s, seq_len: 4, documents: pad", plain), &dataset),
+      LS_INPUT);
+  assert_non_null(strstr(error.text, "found pad with texts, which are cut into whole sequences"));
+}
+
 static void wrong_examples_are_named(void **state) {
   (void)state;
   ls_dataset *dataset;
@@ -237,6 +293,8 @@ int main(void) {
       CASE(whole_examples_share_rows),
       CASE(other_files_give_the_same_rows),
       CASE(what_is_too_long_is_counted),
+      CASE(what_is_too_long_is_split),
+      CASE(examples_are_padded),
       CASE(wrong_examples_are_named),
       CASE(texts_stay_texts),
       CASE(packing_keeps_all_and_wastes_little),

@@ -218,7 +218,7 @@ static ls_status prepare_parts(const opening *self, ls_error *error) {
   const ls_run_data *data = &self->run->data;
   ls_dataset *made = self->dataset;
   const bool masked =
-      data->documents == LS_RUN_MASKED || (data->documents == LS_RUN_DOCUMENTS_AUTO && made->chats);
+      ls_run_masks_documents(data) || (data->documents == LS_RUN_DOCUMENTS_AUTO && made->chats);
   ls_order order = {.seq_len = data->seq_len,
                     .batch = self->run->train.batch,
                     .mix_count = made->text_count,
@@ -335,6 +335,20 @@ static ls_status open_text_pairs(opening *self) {
   return LS_OK;
 }
 
+/* What is said of examples has to be of examples. */
+static ls_status check_form(const opening *self, ls_error *error) {
+  const ls_run_data *data = &self->run->data;
+  if (!self->dataset->chats && data->documents == LS_RUN_PAD)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found pad with texts, which are cut into whole sequences: give stream or "
+                   "masked; chats, pairs and texts with a class can be padded",
+                   ls_run_file_where(self->run, "data.documents"));
+  if (data->too_long == LS_RUN_TOO_LONG_SPLIT && data->seq_len < 2)
+    return ls_fail(error, LS_INPUT, "%s: found 1 with data.too_long=split; expected 2 or more",
+                   ls_run_file_where(self->run, "data.seq_len"));
+  return LS_OK;
+}
+
 static ls_status open_chat(opening *self, ls_error *error) {
   const ls_run_data *data = &self->run->data;
   ls_dataset *made = self->dataset;
@@ -342,6 +356,7 @@ static ls_status open_chat(opening *self, ls_error *error) {
   if (self->run->task == LS_RUN_CLASSIFY) return open_labelled(self, error);
   made->pairs = ls_run_task_prefers(self->run->task);
   made->chats = made->pairs || ls_chat_texts_are(self->run);
+  LS_TRY(check_form(self, error));
   if (!made->chats) return LS_OK;
   const ls_chat_options options = {
       .tokenizer = self->options.tokenizer,
@@ -354,38 +369,35 @@ static ls_status open_chat(opening *self, ls_error *error) {
   return LS_OK;
 }
 
-/* Whole examples into sequences, of both orders. */
+/* Whole examples into sequences. */
+static ls_status pack_part(const opening *self, const ls_text_part *part,
+                           const ls_packing **packing, ls_error *error) {
+  const ls_run_file *run = self->run;
+  const ls_dataset *made = self->dataset;
+  const bool alone = run->data.documents == LS_RUN_PAD;
+  ls_packing_room room = {.seq_len = run->data.seq_len,
+                          .most = alone ? 1 : 0,
+                          .too_long = (ls_too_long)run->data.too_long};
+  if (made->pairs)
+    return ls_packing_make_pairs(self->arena, part, &room, run->dpo.longest, packing, error);
+  if (made->text_pairs && !alone) room.most = run->embed.pairs;
+  if (made->text_pairs) return ls_packing_make_texts(self->arena, part, &room, packing, error);
+  if (run->classes.each) return ls_packing_make_each(self->arena, part, &room, packing, error);
+  if (made->labelled)
+    return ls_packing_make_labelled(self->arena, part, &room, run->classes.several,
+                                    run->classes.first, packing, error);
+  return ls_packing_make(self->arena, part, &room, packing, error);
+}
+
+/* Of both orders. */
 static ls_status pack(const opening *self, ls_error *error) {
-  const ls_run_data *data = &self->run->data;
   ls_dataset *made = self->dataset;
   ls_order *orders[] = {&made->training, &made->evaluation};
   for (int o = 0; o < 2; o++)
     for (int m = 0; m < orders[o]->mix_count; m++) {
       ls_mix *each = &orders[o]->mix[m];
       if (!each->part.corpus) continue;
-      if (made->pairs) {
-        LS_TRY(ls_packing_make_pairs(self->arena, &each->part, data->seq_len,
-                                     self->run->dpo.longest, &each->packing, error));
-        continue;
-      }
-      if (made->text_pairs) {
-        LS_TRY(ls_packing_make_texts(self->arena, &each->part, data->seq_len,
-                                     self->run->embed.pairs, &each->packing, error));
-        continue;
-      }
-      const bool cut = data->too_long == LS_RUN_TOO_LONG_CUT;
-      if (self->run->classes.each) {
-        LS_TRY(ls_packing_make_each(self->arena, &each->part, data->seq_len, cut, &each->packing,
-                                    error));
-        continue;
-      }
-      if (made->labelled) {
-        LS_TRY(ls_packing_make_labelled(self->arena, &each->part, data->seq_len, cut,
-                                        self->run->classes.several, self->run->classes.first,
-                                        &each->packing, error));
-        continue;
-      }
-      LS_TRY(ls_packing_make(self->arena, &each->part, data->seq_len, cut, &each->packing, error));
+      LS_TRY(pack_part(self, &each->part, &each->packing, error));
     }
   return LS_OK;
 }

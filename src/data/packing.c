@@ -15,7 +15,7 @@ typedef struct packer {
   ls_arena *arena;
   const ls_text_part *part;
   int64_t seq_len;
-  bool cut;
+  ls_too_long too_long;
   bool whole;      /* documents, none of which is left out */
   int64_t longest; /* of one document of a pair; 0: there are no pairs */
   int64_t most;    /* pieces of a sequence; 0: as many as fit */
@@ -73,7 +73,8 @@ static ls_status add_labelled(packer *self, int64_t first, int64_t count, int64_
                               ls_error *error) {
   const bool too_long = count > self->seq_len;
   LS_ASSERT(count > 0);
-  if (too_long && !self->cut) {
+  LS_ASSERT(self->too_long != LS_TOO_LONG_SPLIT);
+  if (too_long && self->too_long == LS_TOO_LONG_DROP) {
     self->made->dropped++;
     return LS_OK;
   }
@@ -91,6 +92,19 @@ static ls_status add_labelled(packer *self, int64_t first, int64_t count, int64_
   return LS_OK;
 }
 
+/* Pieces of a document, each of which is asked for what follows its tokens but the last, so that
+ * the next begins with that one. Those of which nothing is trained are left out. */
+static ls_status add_pieces(packer *self, int64_t first, int64_t count, ls_error *error) {
+  for (int64_t at = 0; at + 1 < count; at += self->seq_len - 1) {
+    const int64_t left = count - at, own = left < self->seq_len ? left : self->seq_len;
+    int64_t trained;
+    LS_TRY(count_trained(self, first + at, own, &trained, error));
+    if (trained > 0)
+      add_piece(self, &(ls_packed_piece){first + at, (int32_t)own, 0, 0, 0}, trained);
+  }
+  return LS_OK;
+}
+
 static ls_status add_example(packer *self, int64_t first, int64_t count, ls_error *error) {
   ls_packing *made = self->made;
   if (made->labelled) {
@@ -100,7 +114,11 @@ static ls_status add_example(packer *self, int64_t first, int64_t count, ls_erro
   }
   const bool too_long = count > self->seq_len;
   int64_t trained;
-  if (too_long && !self->cut) {
+  if (too_long && self->too_long == LS_TOO_LONG_SPLIT) {
+    made->split++;
+    return add_pieces(self, first, count, error);
+  }
+  if (too_long && self->too_long == LS_TOO_LONG_DROP) {
     made->dropped++;
     return LS_OK;
   }
@@ -112,18 +130,6 @@ static ls_status add_example(packer *self, int64_t first, int64_t count, ls_erro
   }
   add_piece(self, &(ls_packed_piece){first, (int32_t)count, 0, 0, 0}, trained);
   made->cut += too_long;
-  return LS_OK;
-}
-
-/* Each piece is asked for what follows its tokens but the last. */
-static ls_status add_document(packer *self, int64_t first, int64_t count, ls_error *error) {
-  for (int64_t at = 0; at + 1 < count; at += self->seq_len - 1) {
-    const int64_t left = count - at, own = left < self->seq_len ? left : self->seq_len;
-    int64_t trained;
-    LS_TRY(count_trained(self, first + at, own, &trained, error));
-    if (trained > 0)
-      add_piece(self, &(ls_packed_piece){first + at, (int32_t)own, 0, 0, 0}, trained);
-  }
   return LS_OK;
 }
 
@@ -155,7 +161,7 @@ static ls_status add_pair(packer *self, int64_t d, ls_error *error) {
 
 /* Document `d`, whose tokens are [first, end) of those of a run. */
 static ls_status add_one(packer *self, int64_t d, int64_t first, int64_t end, ls_error *error) {
-  if (self->whole) return add_document(self, first, end - first, error);
+  if (self->whole) return add_pieces(self, first, end - first, error);
   return self->longest ? add_pair(self, d, error) : add_example(self, first, end - first, error);
 }
 
@@ -260,37 +266,50 @@ static ls_status make(packer *self, ls_packing form, const ls_packing **packing,
   return LS_OK;
 }
 
-ls_status ls_packing_make(ls_arena *arena, const ls_text_part *part, int64_t seq_len, bool cut,
+static packer packer_of(ls_arena *arena, const ls_text_part *part, const ls_packing_room *room) {
+  return (packer){.arena = arena,
+                  .part = part,
+                  .seq_len = room->seq_len,
+                  .most = room->most,
+                  .too_long = room->too_long};
+}
+
+ls_status ls_packing_make(ls_arena *arena, const ls_text_part *part, const ls_packing_room *room,
                           const ls_packing **packing, ls_error *error) {
-  packer self = {.arena = arena, .part = part, .seq_len = seq_len, .cut = cut};
+  packer self = packer_of(arena, part, room);
+  LS_ASSERT(room->too_long != LS_TOO_LONG_SPLIT || room->seq_len > 1);
   return make(&self, (ls_packing){0}, packing, error);
 }
 
-ls_status ls_packing_make_pairs(ls_arena *arena, const ls_text_part *part, int64_t seq_len,
-                                int64_t longest, const ls_packing **packing, ls_error *error) {
-  packer self = {.arena = arena, .part = part, .seq_len = seq_len, .longest = longest};
+ls_status ls_packing_make_pairs(ls_arena *arena, const ls_text_part *part,
+                                const ls_packing_room *room, int64_t longest,
+                                const ls_packing **packing, ls_error *error) {
+  packer self = packer_of(arena, part, room);
   LS_ASSERT(longest > 0);
+  self.longest = longest;
   return make(&self, (ls_packing){0}, packing, error);
 }
 
-ls_status ls_packing_make_labelled(ls_arena *arena, const ls_text_part *part, int64_t seq_len,
-                                   bool cut, bool several, bool first, const ls_packing **packing,
-                                   ls_error *error) {
-  packer self = {.arena = arena, .part = part, .seq_len = seq_len, .cut = cut};
+ls_status ls_packing_make_labelled(ls_arena *arena, const ls_text_part *part,
+                                   const ls_packing_room *room, bool several, bool first,
+                                   const ls_packing **packing, ls_error *error) {
+  packer self = packer_of(arena, part, room);
   const ls_packing form = {.labelled = true, .several = several, .first = first};
   return make(&self, form, packing, error);
 }
 
-ls_status ls_packing_make_each(ls_arena *arena, const ls_text_part *part, int64_t seq_len, bool cut,
-                               const ls_packing **packing, ls_error *error) {
-  packer self = {.arena = arena, .part = part, .seq_len = seq_len, .cut = cut};
+ls_status ls_packing_make_each(ls_arena *arena, const ls_text_part *part,
+                               const ls_packing_room *room, const ls_packing **packing,
+                               ls_error *error) {
+  packer self = packer_of(arena, part, room);
   return make(&self, (ls_packing){.labelled = true, .each = true}, packing, error);
 }
 
-ls_status ls_packing_make_texts(ls_arena *arena, const ls_text_part *part, int64_t seq_len,
-                                int64_t most, const ls_packing **packing, ls_error *error) {
-  packer self = {.arena = arena, .part = part, .seq_len = seq_len, .most = most};
-  LS_ASSERT(most > 0);
+ls_status ls_packing_make_texts(ls_arena *arena, const ls_text_part *part,
+                                const ls_packing_room *room, const ls_packing **packing,
+                                ls_error *error) {
+  packer self = packer_of(arena, part, room);
+  LS_ASSERT(room->most > 0);
   return make(&self, (ls_packing){.texts = true}, packing, error);
 }
 

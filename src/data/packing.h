@@ -1,11 +1,12 @@
 /* Whole examples packed into sequences: which lie in which, as a function of their lengths and
  * their order alone.
  *
- *   LS_TRY(ls_packing_make(arena, &part, seq_len, LS_PACK_DROP, &packing, error));
+ *   const ls_packing_room room = {.seq_len = 512, .too_long = LS_TOO_LONG_DROP};
+ *   LS_TRY(ls_packing_make(arena, &part, &room, &packing, error));
  *   for (int64_t p = packing->rows[r]; p < packing->rows[r + 1]; p++) ... packing->pieces[p] ...
  *
  * Longest first, each goes where it leaves the least room (best fit decreasing). An example that is
- * longer than a sequence is dropped, or cut at its end. Constant once made: thread-safe. */
+ * longer than a sequence is dropped, cut at its end, or split. Constant once made: thread-safe. */
 #ifndef LS_DATA_PACKING_H
 #define LS_DATA_PACKING_H
 
@@ -20,51 +21,60 @@ typedef struct ls_packed_piece {
   int32_t labels; /* how many there are, from that one on */
 } ls_packed_piece;
 
+typedef enum ls_too_long { LS_TOO_LONG_DROP = 0, LS_TOO_LONG_CUT, LS_TOO_LONG_SPLIT } ls_too_long;
+
+/* What a sequence has room for. */
+typedef struct ls_packing_room {
+  int64_t seq_len;
+  int64_t most;         /* examples of a sequence; 0: as many as fit */
+  ls_too_long too_long; /* CUT: the beginning stays; SPLIT: into pieces that go by themselves, each
+                         * from the last token of the one before on */
+} ls_packing_room;
+
 typedef struct ls_packing {
   const ls_packed_piece *pieces; /* of the rows, one after another */
   const int64_t *rows;           /* [row_count + 1] the first piece of each */
   int64_t row_count;
-  int64_t examples; /* that are packed */
+  int64_t examples; /* that are packed; of one that is split its pieces */
   int64_t tokens, trained;
-  int64_t dropped, cut; /* too long */
-  bool labelled;        /* texts with a class */
-  bool first;           /* which is asked of their first token, not the last */
-  bool each;            /* or of each token one */
-  bool several;         /* or a set of them: as many tokens as the text has classes */
-  bool texts;           /* pairs of texts, whose first tokens are the trained ones */
-  int64_t unasked;      /* left out: what is trained of them was cut off */
+  int64_t dropped, cut, split; /* too long */
+  bool labelled;               /* texts with a class */
+  bool first;                  /* which is asked of their first token, not the last */
+  bool each;                   /* or of each token one */
+  bool several;                /* or a set of them: as many tokens as the text has classes */
+  bool texts;                  /* pairs of texts, whose first tokens are the trained ones */
+  int64_t unasked;             /* left out: what is trained of them was cut off */
 } ls_packing;
 
-/* Of the documents of a part whose corpus is marked. `cut`: of those that are too long the
- * beginning stays. Errors: as ls_corpus_copy has. */
-LS_CHECKED ls_status ls_packing_make(ls_arena *arena, const ls_text_part *part, int64_t seq_len,
-                                     bool cut, const ls_packing **packing, ls_error *error);
+/* Of the documents of a part whose corpus is marked. Errors: as ls_corpus_copy has. */
+LS_CHECKED ls_status ls_packing_make(ls_arena *arena, const ls_text_part *part,
+                                     const ls_packing_room *room, const ls_packing **packing,
+                                     ls_error *error);
 
 /* The same of pairs of answers: documents two and two, which lie side by side in one sequence. None
  * is cut; one whose documents have no room together, or one of them more than `longest` tokens, is
  * dropped. */
 LS_CHECKED ls_status ls_packing_make_pairs(ls_arena *arena, const ls_text_part *part,
-                                           int64_t seq_len, int64_t longest,
+                                           const ls_packing_room *room, int64_t longest,
                                            const ls_packing **packing, ls_error *error);
 
-/* The same of texts with a class, which is the last token of each document and takes no room.
- * `several`: with a set of classes, which are all trained tokens at its end, or none. `first`: they
- * are asked of the text's first token. */
+/* The same of texts with a class, which is the last token of each document and takes no room; none
+ * is split. `several`: with a set of classes, which are all trained tokens at its end, or none.
+ * `first`: they are asked of the text's first token. */
 LS_CHECKED ls_status ls_packing_make_labelled(ls_arena *arena, const ls_text_part *part,
-                                              int64_t seq_len, bool cut, bool several, bool first,
+                                              const ls_packing_room *room, bool several, bool first,
                                               const ls_packing **packing, ls_error *error);
 
 /* The same of texts whose words have classes: marks lie behind each document's ids, as many. A text
  * none of whose words has a class is left out. */
 LS_CHECKED ls_status ls_packing_make_each(ls_arena *arena, const ls_text_part *part,
-                                          int64_t seq_len, bool cut, const ls_packing **packing,
+                                          const ls_packing_room *room, const ls_packing **packing,
                                           ls_error *error);
 
-/* The same of pairs of texts, which are a document each: at most so many in a sequence, none cut.
- */
+/* The same of pairs of texts, which are a document each, none cut: room->most is not 0. */
 LS_CHECKED ls_status ls_packing_make_texts(ls_arena *arena, const ls_text_part *part,
-                                           int64_t seq_len, int64_t most,
-                                           const ls_packing **packing, ls_error *error);
+                                           const ls_packing_room *room, const ls_packing **packing,
+                                           ls_error *error);
 
 /* All documents, or what the part has of its first and its last: of one that is longer than a
  * sequence pieces, each of which begins with the last token of the one before, so that every token

@@ -1,4 +1,5 @@
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/scales.h"
@@ -98,9 +99,29 @@ ls_tensor_id ls_builder_product_weight(ls_builder *builder, const char *name, in
   return ls_precision_is_double(precision) ? restore_scales(builder, name, blocks) : blocks;
 }
 
-double ls_model_lora_scale(const ls_model_config *config) {
-  const double rank = (double)config->lora_rank;
-  return config->lora_alpha / (config->lora_rslora ? sqrt(rank) : rank);
+int ls_model_linear_find(const char *parameter, int64_t *layer) {
+  static const char layers[] = "layers.", weight[] = ".weight";
+  char *end;
+  if (strncmp(parameter, layers, sizeof layers - 1) != 0) return -1;
+  const char *number = parameter + sizeof layers - 1;
+  *layer = strtoll(number, &end, 10);
+  if (end == number || *end != '.') return -1;
+  for (int l = 0; l < LS_MODEL_LINEARS; l++) {
+    const size_t length = strlen(ls_model_linears[l]);
+    if (strncmp(end + 1, ls_model_linears[l], length) == 0 && strcmp(end + 1 + length, weight) == 0)
+      return l;
+  }
+  return -1;
+}
+
+ls_lora_size ls_model_lora_size(const ls_model_config *config, int64_t layer, int linear) {
+  if (config->lora_sizes) return config->lora_sizes[layer * LS_MODEL_LINEARS + linear];
+  return (ls_lora_size){config->lora_rank, config->lora_alpha};
+}
+
+double ls_model_lora_scale(const ls_model_config *config, ls_lora_size size) {
+  const double rank = (double)size.rank;
+  return size.alpha / (config->lora_rslora ? sqrt(rank) : rank);
 }
 
 /* A matrix of an adapter. The first is drawn as PEFT draws it (Kaiming's uniform of a = sqrt(5)),
@@ -116,30 +137,40 @@ static ls_tensor_id adapter(ls_builder *builder, const char *name, int64_t out, 
                                        .adapter = true});
 }
 
-static bool is_adapted(const ls_builder *builder, const char *name) {
+/* The product that is called so, of ls_model_linears, where it has adapters; else -1. */
+static int find_adapted(const ls_builder *builder, const char *name) {
   for (int l = 0; l < LS_MODEL_LINEARS; l++)
-    if (strcmp(ls_model_linears[l], name) == 0) return builder->config->lora_targets >> l & 1;
-  return false;
+    if (strcmp(ls_model_linears[l], name) == 0)
+      return builder->config->lora_targets >> l & 1 ? l : -1;
+  return -1;
+}
+
+/* The first adapter, of what the product is given: scale A x. */
+static ls_tensor_id adapt_down(ls_builder *builder, ls_tensor_id x, const char *name,
+                               ls_lora_size size, ls_tp_sharding sharding) {
+  ls_graph *graph = builder->graph;
+  const double scale = ls_model_lora_scale(builder->config, size);
+  const ls_tensor_id a =
+      adapter(builder, ls_arena_printf(graph->arena, "%s.lora_A.weight", name), size.rank,
+              ls_graph_tensor(graph, x)->dims[1], sharding, LS_INIT_UNIFORM);
+  const ls_tensor_id low =
+      ls_graph_linear(graph, ls_graph_dropout(graph, x, builder->dropout.adapter), a);
+  return scale != 1 ? ls_graph_scale(graph, low, scale) : low;
 }
 
 /* y, of the product of x and the weight `name`, plus scale B (A x). Of the two adapters one is cut
  * as the weight is and the other whole, so that y and what is added are partial together. */
 static ls_tensor_id adapt(ls_builder *builder, ls_tensor_id x, ls_tensor_id y, const char *name,
-                          ls_tp_sharding sharding, bool sums) {
+                          int linear, ls_tp_sharding sharding, bool sums) {
   ls_graph *graph = builder->graph;
-  const int64_t rank = builder->config->lora_rank;
-  const int64_t in = ls_graph_tensor(graph, x)->dims[1], out = ls_graph_tensor(graph, y)->dims[1];
-  const double scale = ls_model_lora_scale(builder->config);
-  const char *a_name = ls_arena_printf(graph->arena, "%s.lora_A.weight", name);
-  const char *b_name = ls_arena_printf(graph->arena, "%s.lora_B.weight", name);
-  ls_tensor_id a =
-      adapter(builder, a_name, rank, in, sums ? sharding : LS_TP_REPLICATED, LS_INIT_UNIFORM);
-  ls_tensor_id b =
-      adapter(builder, b_name, out, rank, sums ? LS_TP_REPLICATED : sharding, LS_INIT_ZEROS);
-  const double dropout = builder->dropout.adapter;
-  ls_tensor_id low = ls_graph_linear(graph, ls_graph_dropout(graph, x, dropout), a);
-  if (scale != 1) low = ls_graph_scale(graph, low, scale);
-  return ls_graph_add(graph, y, ls_graph_linear(graph, low, b));
+  const ls_model_config *config = builder->config;
+  const ls_lora_size size = ls_model_lora_size(config, builder->layer, linear);
+  if (!(config->lora_fused >> linear & 1))
+    builder->low = adapt_down(builder, x, name, size, sums ? sharding : LS_TP_REPLICATED);
+  const ls_tensor_id b = adapter(builder, ls_arena_printf(graph->arena, "%s.lora_B.weight", name),
+                                 ls_graph_tensor(graph, y)->dims[1], size.rank,
+                                 sums ? LS_TP_REPLICATED : sharding, LS_INIT_ZEROS);
+  return ls_graph_add(graph, y, ls_graph_linear(graph, builder->low, b));
 }
 
 /* Products of layers are in fp8, and not what stands before the head. */
@@ -158,7 +189,8 @@ ls_tensor_id ls_builder_project(ls_builder *builder, ls_tensor_id x, const char 
       ls_builder_product_weight(builder, weight_name, out, in, sharding, deviation);
   ls_tensor_id y =
       rounds(builder) ? ls_graph_fp8_linear(graph, x, weight) : ls_graph_linear(graph, x, weight);
-  if (is_adapted(builder, name)) y = adapt(builder, x, y, name, sharding, sums);
+  const int linear = find_adapted(builder, name);
+  if (linear >= 0) y = adapt(builder, x, y, name, linear, sharding, sums);
   if (!bias) return y;
   return ls_graph_bias(graph, y,
                        ls_builder_vector(builder, bias_name, out,

@@ -202,6 +202,15 @@ static ls_status check_size(const ls_json_object *json, const ls_model_config *c
   return LS_OK;
 }
 
+/* Whether it is an encoder with a decoder that reads it, by its name or by what it says. */
+static bool is_encoder_decoder(const ls_json_object *json, const char *name) {
+  static const char *const names[] = {"t5",      "mt5",     "umt5",   "longt5",  "bart",
+                                      "mbart",   "led",     "marian", "pegasus", "m2m_100",
+                                      "whisper", "t5gemma", NULL};
+  const json_t *value = json_object_get(json->json, "is_encoder_decoder");
+  return json_is_true(value) || lists(names, name);
+}
+
 static ls_status find_family(ls_arena *arena, const ls_json_object *json, const ls_family **family,
                              ls_error *error) {
   const char *name;
@@ -211,6 +220,13 @@ static ls_status find_family(ls_arena *arena, const ls_json_object *json, const 
   LS_TRY(ls_json_string(json, "model_type", &name, error));
   *family = ls_family_find(name);
   if (*family) return LS_OK;
+  if (is_encoder_decoder(json, name))
+    return ls_fail(error, LS_INPUT,
+                   "%s: model_type: found \"%.60s\", an encoder whose tokens a decoder attends to, "
+                   "which is not built: a model here is one stream of tokens; expected a decoder "
+                   "(llama, qwen3, gemma2, ...) for text from text, or an encoder (bert, roberta, "
+                   "modernbert) for classes and vectors",
+                   json->where, name);
   return ls_fail(error, LS_INPUT, "%s: model_type: found \"%.60s\"; expected one of %s",
                  json->where, name, ls_family_names(arena));
 }

@@ -26,6 +26,21 @@ static int kind_of(const ls_model_config *config, int64_t layer) {
   return config->window > 0 ? LS_LAYER_WINDOW : 0;
 }
 
+static ls_status compare_adapters(const ls_model_config *found, const ls_model_config *expected,
+                                  ls_error *error) {
+  if (!found->lora_sizes && !expected->lora_sizes) return LS_OK;
+  for (int64_t l = 0; l < found->layers; l++)
+    for (int p = 0; p < LS_MODEL_LINEARS; p++) {
+      const ls_lora_size a = ls_model_lora_size(found, l, p);
+      const ls_lora_size b = ls_model_lora_size(expected, l, p);
+      if (!(found->lora_targets >> p & 1)) continue;
+      if (a.rank != b.rank)
+        return fail("rank of an adapter", (double)a.rank, (double)b.rank, error);
+      if (!is_same(a.alpha, b.alpha)) return fail("alpha of an adapter", a.alpha, b.alpha, error);
+    }
+  return LS_OK;
+}
+
 ls_status ls_model_config_compare(const ls_model_config *found, const ls_model_config *expected,
                                   ls_error *error) {
   if (strcmp(found->family, expected->family) != 0)
@@ -39,6 +54,7 @@ ls_status ls_model_config_compare(const ls_model_config *found, const ls_model_c
   for (int64_t l = 0; l < found->layers; l++)
     if (kind_of(found, l) != kind_of(expected, l))
       return fail("layer_types", kind_of(found, l), kind_of(expected, l), error);
+  LS_TRY(compare_adapters(found, expected, error));
   const int64_t turned = found->rotary_dim ? found->rotary_dim : found->head_dim;
   LS_TRY(compare_lists("short_factor of rope_scaling", found->rope_short, expected->rope_short,
                        turned / 2, error));

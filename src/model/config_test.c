@@ -94,6 +94,14 @@ static void others_are_refused_by_name(void **state) {
   ls_error error = {0};
   assert_int_equal(parse("{\"model_type\": \"rwkv\"}", &config, &error), LS_INPUT);
   assert_non_null(strstr(error.text, "\"rwkv\"; expected one of bert, bloom, deepseek_v2"));
+  static const char *const two_streams[] = {
+      "{\"model_type\": \"t5\", \"d_model\": 512, \"num_decoder_layers\": 6}",
+      "{\"model_type\": \"blenderbot\", \"is_encoder_decoder\": true}"};
+  for (int t = 0; t < 2; t++) {
+    assert_int_equal(parse(two_streams[t], &config, &error), LS_INPUT);
+    assert_non_null(strstr(error.text, "an encoder whose tokens a decoder attends to, which is "));
+    assert_non_null(strstr(error.text, "expected a decoder (llama, qwen3, gemma2, ...) for text"));
+  }
   if (!ls_directory_exists(CONFIGS)) skip();
   assert_int_equal(
       ls_model_config_read(arena, CONFIGS "deepseek-ai--DeepSeek-V3.json", &config, &error),

@@ -90,6 +90,7 @@ typedef struct ls_builder {
   ls_tensor_id loads;            /* of the layers built, where they are balanced together */
   LS_LIST(ls_tensor_id) routers; /* logits of these layers */
   bool teacher;                  /* it is one: ls_model_teacher */
+  ls_tensor_id low;              /* what the last adapter made that is one's own or shared */
   int module;                    /* of a head over classes that is being built; else 0 */
   const char *part;              /* name of the segment being built, as parameters have it */
   int layer;

@@ -101,6 +101,8 @@ enum { LS_LAYER_WINDOW = 1, LS_LAYER_NO_ROPE = 2, LS_LAYER_DENSE = 4 };
   X(double, lora_alpha, "alpha of the adapters")                                                   \
   X(bool, lora_rslora, "rslora of the adapters")     /* divided by the root of the rank */         \
   X(int64_t, lora_targets, "products with adapters") /* bits by ls_model_linears */                \
+  /* Likewise those that share the first adapter of the one before: one tensor of files */         \
+  X(int64_t, lora_fused, "products that share adapters")                                           \
   /* modules of a head over classes that are trained and kept with adapters, bits: ls_head_module  \
    */                                                                                              \
   X(int64_t, lora_modules, "modules_to_save of the adapters")                                      \
@@ -157,6 +159,12 @@ typedef struct ls_balance {
   double drop; /* rows that an expert takes of a sequence, over an even routing's; 0: all */
 } ls_balance;
 
+/* Of two adapters beside a product: rows of the first, and what both count by. */
+typedef struct ls_lora_size {
+  int64_t rank;
+  double alpha;
+} ls_lora_size;
+
 /* Lists are of the arena that the configuration was read into; they are NULL where a family has
  * none. Fields that a family has no use for are 0. */
 typedef struct ls_model_config {
@@ -172,7 +180,9 @@ typedef struct ls_model_config {
   int64_t next_layers;        /* behind those in its files, for further tokens: not of this model */
   const uint8_t *layer_kinds; /* by layer; NULL: every layer has the window, if there is one */
   const double *rope_short, *rope_long; /* longrope: by pair of columns */
-  const char *const *class_names;       /* [classes]; NULL: there are none */
+  const ls_lora_size *lora_sizes; /* [layers x LS_MODEL_LINEARS]; NULL: all are of lora_rank and
+                                   * lora_alpha */
+  const char *const *class_names; /* [classes]; NULL: there are none */
   bool draws_head; /* classes that were given to a model without: weights have no head for them */
   double initializer_range;
   bool fp8; /* operands of layers' products are rounded to numbers of 8 bits */
@@ -349,7 +359,14 @@ int64_t ls_model_expert_width(const ls_model_config *config);
 /* Numbers in all parameters, a shared one counted once. */
 int64_t ls_model_parameters(const ls_model_config *config);
 
+/* The place of a weight, by the name that graphs have for it ("layers.3.mlp.up.weight"), among the
+ * products of layers: of ls_model_linears; -1: it is none of them. */
+int ls_model_linear_find(const char *parameter, int64_t *layer);
+
+/* Of the adapters beside a product, of ls_model_linears, of a layer. */
+ls_lora_size ls_model_lora_size(const ls_model_config *config, int64_t layer, int linear);
+
 /* What the product of two adapters is multiplied by: alpha / rank, or alpha / sqrt(rank). */
-double ls_model_lora_scale(const ls_model_config *config);
+double ls_model_lora_scale(const ls_model_config *config, ls_lora_size size);
 
 #endif

@@ -35,6 +35,11 @@ static ls_status check_keys(const ls_session *session, ls_error *error) {
     return refuse(session, "data.loss_on",
                   "found a value with task=classify, whose loss is of classes: leave it out",
                   error);
+  if (run->data.too_long == LS_RUN_TOO_LONG_SPLIT)
+    return refuse(session, "data.too_long",
+                  "found split with task=classify, whose texts have a class as a whole: give drop "
+                  "or cut",
+                  error);
   if (asks_prompts(run))
     return refuse(session, "eval.prompts",
                   "found prompts with task=classify, whose model writes no text: leave it out",

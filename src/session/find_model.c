@@ -22,21 +22,34 @@ static ls_status refuse_alone(const ls_run_file *run, const char *key, ls_error 
 /* A key that says more of adapters that are not asked for. */
 static ls_status check_lora_alone(const ls_run_file *run, ls_error *error) {
   const ls_run_lora *lora = &run->lora;
-  const char *key = lora->alpha > 0 ? "lora.alpha" : lora->rslora ? "lora.rslora" : NULL;
+  const char *key = lora->alpha > 0          ? "lora.alpha"
+                    : lora->rslora           ? "lora.rslora"
+                    : lora->groups.count > 0 ? "lora.groups"
+                                             : NULL;
   if (!asks_all_linear(lora)) key = "lora.targets";
   return key ? refuse_alone(run, key, error) : LS_OK;
 }
 
 static ls_status apply_lora(const ls_run_file *run, ls_model_config *config, ls_error *error) {
   const ls_run_lora *lora = &run->lora;
-  const ls_adapters asked = {.rank = lora->rank,
-                             .alpha = lora->alpha,
-                             .rslora = lora->rslora,
-                             .dropout = lora->dropout < 0 ? 0 : lora->dropout,
-                             .targets = lora->targets.items,
-                             .target_count = lora->targets.count};
-  const ls_status status = ls_adapters_apply(&asked, config, error);
-  if (status != LS_OK) ls_error_prefix(error, "%s", ls_run_file_where(run, "lora.targets"));
+  const int groups = lora->groups.count;
+  ls_adapter_group *others = LS_NEW_ARRAY(run->arena, ls_adapter_group, groups + 1);
+  for (int g = 0; g < groups; g++)
+    others[g] = (ls_adapter_group){.match = lora->groups.items[g].match,
+                                   .rank = lora->groups.items[g].rank,
+                                   .alpha = lora->groups.items[g].alpha};
+  ls_adapters asked = {.rank = lora->rank,
+                       .alpha = lora->alpha,
+                       .rslora = lora->rslora,
+                       .dropout = lora->dropout < 0 ? 0 : lora->dropout,
+                       .targets = lora->targets.items,
+                       .target_count = lora->targets.count};
+  ls_status status = ls_adapters_apply(run->arena, &asked, config, error);
+  if (status != LS_OK) return ls_error_prefix(error, "%s", ls_run_file_where(run, "lora.targets"));
+  asked.groups = others;
+  asked.group_count = groups;
+  status = ls_adapters_apply(run->arena, &asked, config, error);
+  if (status != LS_OK) ls_error_prefix(error, "%s", ls_run_file_where(run, "lora.groups"));
   return status;
 }
 

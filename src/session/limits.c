@@ -226,10 +226,11 @@ ls_status ls_session_check_task(ls_session *session, ls_error *error) {
                    "%s: found %lld with task=%s, whose gradients need whole answers' logits first: "
                    "leave it out, and give a smaller train.micro_batch",
                    ls_run_file_where(run, "logits_rows"), (long long)run->logits_rows, task);
-  if (run->data.too_long == LS_RUN_TOO_LONG_CUT)
+  if (run->data.too_long != LS_RUN_TOO_LONG_DROP)
     return ls_fail(error, LS_INPUT,
-                   "%s: found cut with task=%s, which compares whole answers: give drop, or a "
+                   "%s: found %s with task=%s, which compares whole answers: give drop, or a "
                    "larger data.seq_len",
-                   ls_run_file_where(run, "data.too_long"), task);
+                   ls_run_file_where(run, "data.too_long"),
+                   run->data.too_long == LS_RUN_TOO_LONG_CUT ? "cut" : "split", task);
   return LS_OK;
 }

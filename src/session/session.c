@@ -351,7 +351,7 @@ ls_training ls_session_training(const ls_session *session) {
   return (ls_training){.model = &session->config,
                        .batch = session->batch,
                        .sequence = session->sequence,
-                       .documents = session->run->data.documents == LS_RUN_MASKED,
+                       .documents = ls_run_masks_documents(&session->run->data),
                        .pairs = pairs_of(session->run),
                        .texts = ls_vectors_pairs(session->run),
                        .weighted = session->run->classes.weight,

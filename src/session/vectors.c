@@ -52,6 +52,10 @@ static ls_status check_keys(const ls_session *session, ls_error *error) {
   if (run->data.loss_on != LS_RUN_LOSS_ON_ANSWERS)
     return refuse(session, "data.loss_on",
                   "found a value with task=embed, whose loss is of vectors: leave it out", error);
+  if (run->data.too_long == LS_RUN_TOO_LONG_SPLIT)
+    return refuse(session, "data.too_long",
+                  "found split with task=embed, whose texts have one vector each: give drop or cut",
+                  error);
   if (asks_prompts(run))
     return refuse(session, "eval.prompts",
                   "found prompts with task=embed, whose model writes no text: leave it out", error);

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "model/hub.h"
 #include "store/adapter_modules.h"
+#include "store/adapter_sizes.h"
 #include "store/names.h"
 #include "text/distance.h"
 #include "text/json.h"
@@ -14,7 +15,8 @@
 typedef struct module {
   const char *name;
   int linear;      /* of ls_model_linears */
-  bool fused;      /* with others */
+  bool follows;    /* in a tensor of several products, one of them */
+  bool unlike;     /* of latents: what generation does with it has no adapters */
   bool transposed; /* as stored */
 } module;
 
@@ -25,15 +27,9 @@ typedef struct module_list {
 
 /* The product whose weight is the parameter, in the first layer; -1: none. */
 static int linear_of(const char *parameter) {
-  static const char layer[] = "layers.0.", weight[] = ".weight";
-  if (strncmp(parameter, layer, sizeof layer - 1) != 0) return -1;
-  const char *name = parameter + sizeof layer - 1;
-  for (int l = 0; l < LS_MODEL_LINEARS; l++) {
-    const size_t length = strlen(ls_model_linears[l]);
-    if (strncmp(name, ls_model_linears[l], length) == 0 && strcmp(name + length, weight) == 0)
-      return l;
-  }
-  return -1;
+  int64_t layer = 0;
+  const int linear = ls_model_linear_find(parameter, &layer);
+  return layer == 0 ? linear : -1;
 }
 
 /* What is behind the layer's number, without ".weight". */
@@ -64,7 +60,8 @@ static ls_status list_modules(ls_arena *arena, const ls_model_config *config, mo
       if (linear < 0) continue;
       list->items[list->count++] = (module){.name = module_name(arena, tensor->plain),
                                             .linear = linear,
-                                            .fused = tensor->pieces.count > 1,
+                                            .follows = i > 0,
+                                            .unlike = tensor->pieces.count > 1 && config->latent,
                                             .transposed = tensor->transposed};
     }
   }
@@ -87,7 +84,7 @@ static const char *last_word(const char *name) {
 static const char *list_legal(ls_arena *arena, const module_list *list) {
   const char *text = "";
   for (int m = 0; m < list->count; m++) {
-    bool again = list->items[m].fused;
+    bool again = list->items[m].unlike;
     for (int before = 0; before < m && !again; before++)
       again = strcmp(last_word(list->items[before].name), last_word(list->items[m].name)) == 0;
     if (!again)
@@ -121,13 +118,14 @@ static ls_status apply_target(ls_arena *arena, const module_list *list, const ch
   for (int m = 0; m < list->count; m++) {
     const module *each = &list->items[m];
     if (!all && !covers(target, each->name)) continue;
-    if (each->fused)
+    if (each->unlike)
       return ls_fail(error, LS_INPUT,
                      "%s%s, which files of %s keep as one tensor of several products: adapters of "
                      "it are not built; expected some of %s",
                      all ? "all-linear has " : "found ", last_word(each->name), config->family,
                      list_legal(arena, list));
     config->lora_targets |= INT64_C(1) << each->linear;
+    if (each->follows) config->lora_fused |= INT64_C(1) << each->linear;
     any = true;
   }
   return any ? LS_OK : refuse_unknown(arena, list, config, target, error);
@@ -141,7 +139,7 @@ static ls_status apply(ls_arena *scratch, const ls_adapters *asked, ls_model_con
   config->lora_alpha = asked->alpha > 0 ? asked->alpha : 2 * (double)asked->rank;
   config->lora_rslora = asked->rslora;
   config->dropout.adapter = asked->dropout;
-  config->lora_targets = 0;
+  config->lora_targets = config->lora_fused = 0;
   const bool all = asked->target_count == 1 && strcmp(asked->targets[0], "all-linear") == 0;
   if (all && config->experts)
     return ls_fail(error, LS_INPUT,
@@ -155,11 +153,12 @@ static ls_status apply(ls_arena *scratch, const ls_adapters *asked, ls_model_con
                  list_legal(scratch, &list));
 }
 
-ls_status ls_adapters_apply(const ls_adapters *asked, ls_model_config *config, ls_error *error) {
+ls_status ls_adapters_apply(ls_arena *arena, const ls_adapters *asked, ls_model_config *config,
+                            ls_error *error) {
   ls_arena *scratch = ls_arena_create();
   const ls_status status = apply(scratch, asked, config, error);
   ls_arena_destroy(&scratch);
-  return status;
+  return status == LS_OK ? ls_adapter_sizes_apply(arena, asked, config, error) : status;
 }
 
 static const char *config_path(ls_arena *arena, const char *folder) {
@@ -185,6 +184,8 @@ static const char *const known_keys[] = {"peft_type",
                                          "inference_mode",
                                          "modules_to_save",
                                          "base_model_name_or_path",
+                                         "rank_pattern",
+                                         "alpha_pattern",
                                          "revision",
                                          "task_type",
                                          "fan_in_fan_out",
@@ -285,17 +286,19 @@ static ls_status read_object(ls_arena *arena, const char *folder, const ls_json_
   LS_TRY(ls_json_number(json, "lora_alpha", &made.alpha, error));
   LS_TRY(ls_json_bool_or(json, "use_rslora", false, &made.rslora, error));
   LS_TRY(read_targets(arena, json, &made, error));
+  LS_TRY(ls_adapter_sizes_read(arena, json, &made, error));
   LS_TRY(ls_json_number_or(json, "lora_dropout", 0, &made.dropout, error));
   LS_TRY(ls_adapter_modules_read(arena, folder, json, config, error));
   if (!(made.dropout >= 0 && made.dropout < 1))
     return ls_fail(error, LS_INPUT, "%s: lora_dropout: found %g; expected from 0 to below 1",
                    json->where, made.dropout);
-  if (made.rank < 1 || made.alpha <= 0)
-    return ls_fail(error, LS_INPUT, "%s: r %lld, lora_alpha %g; expected numbers above 0",
-                   json->where, (long long)made.rank, made.alpha);
-  const ls_status status = ls_adapters_apply(&made, config, error);
+  if (made.rank < 1 || made.rank > LS_MOST_LORA_RANK || !(made.alpha > 0 && made.alpha <= 1e9))
+    return ls_fail(error, LS_INPUT,
+                   "%s: r %lld, lora_alpha %g; expected numbers above 0, at most %d and 1e9",
+                   json->where, (long long)made.rank, made.alpha, LS_MOST_LORA_RANK);
+  const ls_status status = ls_adapters_apply(arena, &made, config, error);
   config->base = base;
-  if (status != LS_OK) return ls_error_prefix(error, "%s: target_modules", json->where);
+  if (status != LS_OK) return ls_error_prefix(error, "%s: adapters", json->where);
   return LS_OK;
 }
 
@@ -362,18 +365,20 @@ ls_status ls_adapters_text(ls_arena *arena, const ls_model_config *config, const
   bool transposed = false;
   for (int m = 0; m < list.count; m++)
     transposed |= is_target(config, &list.items[m]) && list.items[m].transposed;
+  json_t *ranks, *alphas;
+  LS_TRY(ls_adapter_sizes_json(arena, config, &ranks, &alphas, error));
   char *whole = config->base ? realpath(config->base, NULL) : NULL;
   json_t *json = json_pack(
-      "{s:{}, s:n, s:s, s:s, s:b, s:b, s:b, s:n, s:n, s:o, s:f, s:o, s:s, s:i, s:{}, s:n, s:o, "
+      "{s:o, s:n, s:s, s:s, s:b, s:b, s:b, s:n, s:n, s:o, s:f, s:o, s:s, s:i, s:o, s:n, s:o, "
       "s:s, s:b, s:b}",
-      "alpha_pattern", "auto_mapping", "base_model_name_or_path",
+      "alpha_pattern", alphas, "auto_mapping", "base_model_name_or_path",
       whole          ? whole
       : config->base ? config->base
                      : "",
       "bias", "none", "fan_in_fan_out", transposed, "inference_mode", 1, "init_lora_weights", 1,
       "layers_pattern", "layers_to_transform", "lora_alpha", number(config->lora_alpha),
       "lora_dropout", config->dropout.adapter, "modules_to_save", ls_adapter_modules_json(config),
-      "peft_type", "LORA", "r", (int)config->lora_rank, "rank_pattern", "revision",
+      "peft_type", "LORA", "r", (int)config->lora_rank, "rank_pattern", ranks, "revision",
       "target_modules", list_targets(config, &list), "task_type", task_of(config), "use_dora", 0,
       "use_rslora", config->lora_rslora);
   char *made = json ? json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;

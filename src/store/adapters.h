@@ -2,7 +2,7 @@
  * model have them, by Hugging Face's names, and the folder with adapter_config.json.
  *
  *   const ls_adapters asked = {.rank = 16, .targets = names, .target_count = 2};
- *   LS_TRY(ls_adapters_apply(&asked, &config, error));
+ *   LS_TRY(ls_adapters_apply(arena, &asked, &config, error));
  *
  * Thread-safe: no state. */
 #ifndef LS_STORE_ADAPTERS_H
@@ -11,20 +11,32 @@
 #include "model/model.h"
 
 #define LS_ADAPTERS_STEM "adapter_model"
+enum { LS_MOST_LORA_RANK = 1 << 16 };
+
+/* Products whose adapters are of another rank or alpha. */
+typedef struct ls_adapter_group {
+  const char *match; /* as a target, or as ls_parameter_names has it */
+  int64_t rank;      /* 0: as of others */
+  double alpha;      /* likewise */
+  bool pattern;      /* match is a regular expression, as PEFT has it */
+} ls_adapter_group;
 
 typedef struct ls_adapters {
   int64_t rank;
-  double alpha; /* 0: twice the rank */
+  double alpha; /* 0: twice the rank, of each group's own */
   bool rslora;
   const char *const *targets; /* modules such as "q_proj", or one item "all-linear" */
   int target_count;
-  double dropout; /* of what they are given */
+  double dropout;                 /* of what they are given */
+  const ls_adapter_group *groups; /* the first that matches holds */
+  int group_count;
 } ls_adapters;
 
-/* Gives the model these adapters. LS_INPUT: a target is no product of it, with the nearest that is,
- * or one that its files fuse with others. */
-LS_CHECKED ls_status ls_adapters_apply(const ls_adapters *asked, ls_model_config *config,
-                                       ls_error *error);
+/* Gives the model these adapters; what it keeps of them is in the arena. LS_INPUT: a target is no
+ * product of it, with the nearest that is, or one that its files fuse with others, or a group
+ * covers none that has adapters. */
+LS_CHECKED ls_status ls_adapters_apply(ls_arena *arena, const ls_adapters *asked,
+                                       ls_model_config *config, ls_error *error);
 
 /* Has all of the head over classes trained and kept beside the adapters. LS_INPUT: as of
  * ls_model_build. */

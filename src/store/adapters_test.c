@@ -55,13 +55,8 @@ static const struct target_case {
     {llama, {"q_porj"}, 0, "no product of a llama model is called q_porj; the nearest is q_proj"},
     {llama, {"proj"}, 0, "expected all-linear, or some of q_proj, k_proj, v_proj, o_proj"},
     {llama, {"lm_head"}, 0, "no product of a llama model is called lm_head"},
-    {gpt2, {"c_attn"}, 0, "found c_attn, which files of gpt2 keep as one tensor"},
-    {gpt2,
-     {"all-linear"},
-     0,
-     "all-linear has c_attn, which files of gpt2 keep as one tensor of "
-     "several products: adapters of it are not built; expected some of "
-     "c_proj, c_fc"},
+    {gpt2, {"c_attn"}, QUERY | KEY | VALUE, NULL},
+    {gpt2, {"all-linear"}, QUERY | KEY | VALUE | OUTPUT | UP | DOWN, NULL},
     {mixtral, {"q_proj", "o_proj"}, QUERY | OUTPUT, NULL},
     {mixtral,
      {"all-linear"},
@@ -76,7 +71,7 @@ static const struct target_case {
      0,
      "no product of a qwen3_moe model outside its experts is called gate_proj; found none near: "
      "expected some of"},
-    {phi3, {"gate_up_proj"}, 0, "found gate_up_proj, which files of phi3 keep as one tensor"},
+    {phi3, {"gate_up_proj"}, GATE | UP, NULL},
 };
 
 static void targets_are_products(void **state) {
@@ -86,7 +81,7 @@ static void targets_are_products(void **state) {
     while (asked.target_count < 3 && cases[c].targets[asked.target_count]) asked.target_count++;
     ls_model_config config = model(cases[c].model);
     ls_error error = {0};
-    const ls_status status = ls_adapters_apply(&asked, &config, &error);
+    const ls_status status = ls_adapters_apply(arena, &asked, &config, &error);
     assert_int_equal(status, cases[c].refused ? LS_INPUT : LS_OK);
     if (cases[c].refused && !strstr(error.text, cases[c].refused))
       fail_msg("%s: %s", cases[c].refused, error.text);
@@ -94,7 +89,7 @@ static void targets_are_products(void **state) {
     assert_int_equal(config.lora_targets, cases[c].bits);
     assert_int_equal(config.lora_rank, 4);
     assert_true(config.lora_alpha == 8);
-    assert_true(ls_model_lora_scale(&config) == 2);
+    assert_true(ls_model_lora_scale(&config, ls_model_lora_size(&config, 1, 2)) == 2);
   }
 }
 
@@ -109,8 +104,8 @@ static void names_are_pefts(void **state) {
   ls_graph *graph;
   ls_weight_plan plan;
   ls_error error = {0};
-  assert_int_equal(ls_adapters_apply(&asked, &config, &error), LS_OK);
-  assert_true(ls_model_lora_scale(&config) == 3);
+  assert_int_equal(ls_adapters_apply(arena, &asked, &config, &error), LS_OK);
+  assert_true(ls_model_lora_scale(&config, ls_model_lora_size(&config, 0, 6)) == 3);
   assert_int_equal(ls_model_build(arena, &config, &options, &graph, &error), LS_OK);
   assert_int_equal(ls_weights_plan(arena, &config, graph, &plan, &error), LS_OK);
   int found = 0, adapters = 0;
@@ -151,7 +146,7 @@ static void folders_are_read(void **state) {
   } bad[] = {
       {"{\"peft_type\": \"IA3\"}", "peft_type: found IA3; expected LORA"},
       {"{" LORA ", \"use_dora\": true}", "use_dora asks for something that is not built"},
-      {"{" LORA ", \"rank_pattern\": {\"c_fc\": 8}}", "rank_pattern asks for something"},
+      {"{" LORA ", \"layers_to_transform\": [1]}", "layers_to_transform asks for something"},
       {"{" LORA ", \"bias\": \"all\"}", "bias: found all"},
       {"{" LORA ", \"base_model_name_or_path\": \"\"}", "base_model_name_or_path is empty"},
       {"{" LORA ", \"base_model_name_or_path\": \"/nowhere/at/all\"}", "found no folder /nowhere"},
@@ -201,6 +196,103 @@ static void what_is_written_is_read(void **state) {
   }
 }
 
+static ls_lora_size size_of(const ls_model_config *config, int64_t layer, int bit) {
+  int linear = 0;
+  while (bit >> linear != 1) linear++;
+  return ls_model_lora_size(config, layer, linear);
+}
+
+/* By a product's name, and by a layer's; what is written is PEFT's, and read as it was. */
+static void groups_are_of_other_sizes(void **state) {
+  (void)state;
+  static const char *const targets[] = {"all-linear"};
+  static const ls_adapter_group groups[] = {{.match = "layers.1.mlp", .rank = 2, .alpha = 3},
+                                            {.match = "down_proj", .rank = 8},
+                                            {.match = "self_attn.q_proj", .alpha = 7}};
+  const ls_adapters asked = {
+      .rank = 4, .targets = targets, .target_count = 1, .groups = groups, .group_count = 3};
+  ls_model_config config = model(llama), read;
+  ls_error error = {0};
+  const char *text;
+  if (ls_adapters_apply(arena, &asked, &config, &error) != LS_OK) fail_msg("%s", error.text);
+  static const struct {
+    int layer, bit, rank, alpha;
+  } expected[] = {{0, DOWN, 8, 16}, {1, DOWN, 2, 3},  {0, UP, 4, 8},    {1, UP, 2, 3},
+                  {0, QUERY, 4, 7}, {1, QUERY, 4, 7}, {1, VALUE, 4, 8}, {1, GATE, 2, 3}};
+  for (size_t e = 0; e < sizeof expected / sizeof *expected; e++) {
+    const ls_lora_size size = size_of(&config, expected[e].layer, expected[e].bit);
+    assert_int_equal(size.rank, expected[e].rank);
+    assert_true(size.alpha == expected[e].alpha);
+  }
+  assert_int_equal(ls_directory_make(in_folder("base"), &error), LS_OK);
+  assert_int_equal(ls_directory_make(in_folder("adapters"), &error), LS_OK);
+  write("base/config.json", llama);
+  config.base = in_folder("base");
+  assert_int_equal(ls_adapters_text(arena, &config, &text, &error), LS_OK);
+  assert_non_null(strstr(text, "\"model.layers.0.mlp.down_proj\": 8"));
+  assert_non_null(strstr(text, "\"self_attn.q_proj\": 7"));
+  if (read_folder(text, &read, &error) != LS_OK) fail_msg("%s", error.text);
+  if (ls_model_config_compare(&read, &config, &error) != LS_OK) fail_msg("%s", error.text);
+  assert_int_equal(ls_model_parameters(&read), ls_model_parameters(&config));
+  read.lora_sizes = NULL;
+  assert_int_equal(ls_model_config_compare(&read, &config, &error), LS_INPUT);
+  assert_non_null(strstr(error.text, "of an adapter: found"));
+}
+
+static void groups_cover_adapters(void **state) {
+  (void)state;
+  static const char *const targets[] = {"q_proj", "down_proj"};
+  static const struct {
+    const char *match, *refused;
+  } bad[] = {{"mlp.down_porj",
+              "no product with adapters is called mlp.down_porj; the nearest is down_proj"},
+             {"up_proj", "up_proj"},
+             {"embedding", "embedding has no adapters; expected a product of lora.targets"}};
+  for (size_t b = 0; b < sizeof bad / sizeof *bad; b++) {
+    const ls_adapter_group group = {.match = bad[b].match, .rank = 2};
+    const ls_adapters asked = {
+        .rank = 4, .targets = targets, .target_count = 2, .groups = &group, .group_count = 1};
+    ls_model_config config = model(llama);
+    ls_error error = {0};
+    assert_int_equal(ls_adapters_apply(arena, &asked, &config, &error), LS_INPUT);
+    if (!strstr(error.text, bad[b].refused)) fail_msg("%s: %s", bad[b].refused, error.text);
+  }
+}
+
+/* Regular expressions, as PEFT matches them: behind a point, to the end. */
+static void patterns_are_pefts(void **state) {
+  (void)state;
+  ls_model_config config;
+  ls_error error = {0};
+  assert_int_equal(ls_directory_make(in_folder("base"), &error), LS_OK);
+  assert_int_equal(ls_directory_make(in_folder("adapters"), &error), LS_OK);
+  write("base/config.json", gpt2);
+  const char *form = "{" LORA ", \"base_model_name_or_path\": \"%s\", %s}",
+             *base = in_folder("base");
+  const char *keys =
+      "\"rank_pattern\": {\"^transformer\\\\.h\\\\.1\\\\..*\": 5, \"attn.c_proj\": 6}, "
+      "\"alpha_pattern\": {\"proj\": 9, \"h.0.mlp.c_proj\": 1.5}";
+  if (read_folder(ls_arena_printf(arena, form, base, keys), &config, &error) != LS_OK)
+    fail_msg("%s", error.text);
+  assert_int_equal(size_of(&config, 0, OUTPUT).rank, 6);
+  assert_int_equal(size_of(&config, 0, DOWN).rank, 2);
+  assert_int_equal(size_of(&config, 1, OUTPUT).rank, 5);
+  assert_int_equal(size_of(&config, 1, DOWN).rank, 5);
+  assert_true(size_of(&config, 0, DOWN).alpha == 1.5);
+  assert_true(size_of(&config, 1, DOWN).alpha == 3);
+  static const struct {
+    const char *keys, *refused;
+  } bad[] = {{"\"rank_pattern\": {\"c_proj\": 0}", "rank_pattern: c_proj: expected a whole number"},
+             {"\"rank_pattern\": {\"c_proj\": 2.5}", "expected a whole number from 1"},
+             {"\"alpha_pattern\": {\"c_proj\": -1}", "alpha_pattern: c_proj: expected a number"},
+             {"\"rank_pattern\": {\"c_(proj\": 3}", "c_(proj: found no regular expression"}};
+  for (size_t b = 0; b < sizeof bad / sizeof *bad; b++) {
+    const char *text = ls_arena_printf(arena, form, base, bad[b].keys);
+    assert_int_equal(read_folder(text, &config, &error), LS_INPUT);
+    if (!strstr(error.text, bad[b].refused)) fail_msg("%s: %s", bad[b].refused, error.text);
+  }
+}
+
 static const char classifier[] =
     "{\"model_type\": \"llama\", \"vocab_size\": 41, \"hidden_size\": 16, \"intermediate_size\": "
     "24, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"max_position_embeddings\": 16, "
@@ -247,6 +339,9 @@ int main(void) {
       cmocka_unit_test_setup_teardown(names_are_pefts, set_up, tear_down),
       cmocka_unit_test_setup_teardown(folders_are_read, set_up, tear_down),
       cmocka_unit_test_setup_teardown(what_is_written_is_read, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(groups_are_of_other_sizes, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(groups_cover_adapters, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(patterns_are_pefts, set_up, tear_down),
       cmocka_unit_test_setup_teardown(heads_are_kept_as_peft_does, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -65,9 +65,11 @@ static void add_piece(ls_arena *arena, ls_weight_plan *plan, const char *name, c
   for (int i = 0; i < layout->pieces.count; i++) layout->pieces.items[i].period = *out / groups;
 }
 
-/* Under the name that PEFT has for it: of its product's weight, which is a tensor by itself. */
+/* Under the name that PEFT has for it: of its product's weight. Of several products that are one
+ * tensor the first adapter is one, too, and the second has pieces as the weight has. */
 static bool add_adapter(ls_arena *arena, const ls_family_tensors *family, const ls_name_rule *rules,
-                        const ls_parameter *about, int parameter, ls_weight_plan *plan) {
+                        int64_t kv_heads, const ls_parameter *about, int parameter,
+                        ls_weight_plan *plan) {
   const char *ends = strstr(about->name, ".lora_");
   LS_ASSERT(ends);
   const char *beside =
@@ -79,8 +81,9 @@ static bool add_adapter(ls_arena *arena, const ls_family_tensors *family, const 
     const int length = (int)(strlen(plain) - strlen(".weight"));
     const char *name =
         ls_arena_printf(arena, LS_ADAPTERS_PREFIX "%s%.*s%s", family->prefix, length, plain, ends);
-    add_piece(arena, plan, name, name, false, 1, about, parameter);
-    plan->tensors[plan->count - 1].adapter = true;
+    const bool by_head = rule->form == LS_NAME_BY_HEAD && strncmp(ends, ".lora_B", 7) == 0;
+    add_piece(arena, plan, name, name, false, by_head ? kv_heads : 1, about, parameter);
+    find_layout(plan, name)->adapter = true;
     return true;
   }
   return false;
@@ -144,7 +147,8 @@ static bool add_parameter(ls_arena *arena, const ls_family_tensors *family,
   ls_parameter whole = in_numbers(&graph->parameters.items[parameter].about);
   const ls_parameter *about = &whole;
   if (config->teacher) whole.name += strlen("teacher.");
-  if (about->adapter) return add_adapter(arena, family, rules, about, parameter, plan);
+  if (about->adapter)
+    return add_adapter(arena, family, rules, config->kv_heads, about, parameter, plan);
   for (const ls_name_rule *rule = rules; rule->ours; rule++) {
     int layer = 0;
     if (!matches(rule->ours, about->name, &layer)) continue;

@@ -101,14 +101,19 @@ typedef enum ls_run_context {
 typedef enum ls_run_documents {
   LS_RUN_DOCUMENTS_AUTO, /* until it is resolved; else a stream */
   LS_RUN_STREAM,
-  LS_RUN_MASKED
+  LS_RUN_MASKED,
+  LS_RUN_PAD /* masked, and an example is a sequence */
 } ls_run_documents;
 typedef enum ls_run_loss_on {
   LS_RUN_LOSS_ON_ANSWERS,
   LS_RUN_LOSS_ON_ALL,
   LS_RUN_LOSS_ON_LAST
 } ls_run_loss_on;
-typedef enum ls_run_too_long { LS_RUN_TOO_LONG_DROP, LS_RUN_TOO_LONG_CUT } ls_run_too_long;
+typedef enum ls_run_too_long {
+  LS_RUN_TOO_LONG_DROP,
+  LS_RUN_TOO_LONG_CUT,
+  LS_RUN_TOO_LONG_SPLIT
+} ls_run_too_long;
 typedef enum ls_run_bad_line { LS_RUN_BAD_LINE_STOP, LS_RUN_BAD_LINE_SKIP } ls_run_bad_line;
 typedef enum ls_run_split {
   LS_RUN_SPLIT_AUTO,
@@ -134,6 +139,11 @@ typedef struct ls_run_data {
   int64_t cache_limit; /* bytes; 0: none */
   int64_t seed;
 } ls_run_data;
+
+/* Whether attention and positions stay inside documents. */
+static inline bool ls_run_masks_documents(const ls_run_data *data) {
+  return data->documents == LS_RUN_MASKED || data->documents == LS_RUN_PAD;
+}
 
 /* Devices along each axis, outermost first; -1: what is left of -n. */
 typedef struct ls_run_mesh {
@@ -179,6 +189,21 @@ typedef struct ls_run_train {
   ls_run_globs freeze; /* names of parameters, or one item "none" */
 } ls_run_train;
 
+/* Parameters that are trained otherwise, by name; or products that have other adapters. */
+typedef struct ls_run_group {
+  const char *match;
+  double lr;           /* 0: none given */
+  bool lr_times;       /* train.lr counts so many times */
+  double weight_decay; /* below 0: none given */
+  int64_t rank;        /* 0: none given */
+  double alpha;        /* likewise */
+} ls_run_group;
+
+typedef struct ls_run_groups {
+  const ls_run_group *items;
+  int count;
+} ls_run_groups;
+
 /* In the order of the words of quantize. */
 typedef enum ls_run_quantize {
   LS_RUN_QUANTIZE_AUTO, /* as the model's folder is */
@@ -194,6 +219,7 @@ typedef struct ls_run_lora {
   int64_t rank;         /* 0: none, or as the model's folder has them */
   double alpha;         /* 0 auto */
   ls_run_globs targets; /* names of products, or one item "all-linear" */
+  ls_run_groups groups; /* of other rank or alpha; the first that matches holds */
   bool rslora;
   double dropout; /* -1 auto: as the model's folder has it, else 0 */
 } ls_run_lora;
@@ -298,19 +324,6 @@ typedef struct ls_run_classes {
   const char *const *names; /* [count] */
   int64_t count;
 } ls_run_classes;
-
-/* Parameters that are trained otherwise, by name. */
-typedef struct ls_run_group {
-  const char *match;
-  double lr;           /* 0: none given */
-  bool lr_times;       /* train.lr counts so many times */
-  double weight_decay; /* below 0: none given */
-} ls_run_group;
-
-typedef struct ls_run_groups {
-  const ls_run_group *items;
-  int count;
-} ls_run_groups;
 
 typedef struct ls_run_optimizer {
   ls_run_optimizer_name name;

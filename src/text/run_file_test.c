@@ -326,21 +326,6 @@ static void every_peer_word_is_answered_with_ours(void **state) {
                 "command line: unknown key \"sequence-parallel-degree\"; here it is mesh.cp");
 }
 
-static void values_of_later_versions_are_refused_by_name(void **state) {
-  (void)state;
-  static const char *const laters[] = {"data.documents: pad"};
-  for (size_t i = 0; i < sizeof laters / sizeof *laters; i++) {
-    ls_run_file *run = NULL;
-    error = (ls_error){0};
-    assert_int_equal(parse(ls_arena_printf(arena, "%s\n", laters[i]), NULL, &run), LS_INPUT);
-    if (!strstr(error.text, ": not yet: ")) fail_msg("%s: %s", laters[i], error.text);
-    assert_memory_equal(error.text, "run.yaml:1: ", strlen("run.yaml:1: "));
-  }
-  refused("data.documents: pad\n",
-          "run.yaml:1: data.documents: not yet: pad comes with a later version; this one has "
-          "auto, stream or masked");
-}
-
 static void the_command_line_overrides_the_file(void **state) {
   (void)state;
   const ls_run_file *run =
@@ -548,7 +533,6 @@ int main(void) {
       CASE(texts_may_have_weights_and_fields),
       CASE(unknown_keys_are_answered_with_the_nearest),
       CASE(every_peer_word_is_answered_with_ours),
-      CASE(values_of_later_versions_are_refused_by_name),
       CASE(the_command_line_overrides_the_file),
       CASE(words_are_told_from_flags),
       CASE(the_mesh_fills_its_open_axis),

@@ -18,9 +18,9 @@ char *ls_run_file_help(ls_arena *arena, const char *only) {
     const ls_run_key *key = &ls_run_keys[i];
     if (!is_asked(key, only)) continue;
     const char *values = ls_run_key_expected(arena, key);
-    text = ls_arena_printf(arena, "%s  %-27s %s%s\n  %-27s   %s; default %s\n", text, key->name,
-                           key->help, key->only_standard ? " (not yet)" : "", "", values,
-                           key->default_text[0] ? key->default_text : "none");
+    text =
+        ls_arena_printf(arena, "%s  %-27s %s\n  %-27s   %s; default %s\n", text, key->name,
+                        key->help, "", values, key->default_text[0] ? key->default_text : "none");
   }
   return text;
 }

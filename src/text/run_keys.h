@@ -28,11 +28,8 @@ typedef struct ls_run_key {
   ls_run_kind kind;
   size_t offset;            /* in ls_run_file */
   const char *default_text; /* the default, as a user would write it; "" for none */
-  const char *words;        /* of a choice, separated by blanks */
+  const char *words;        /* of a choice, or keys of a group, separated by blanks */
   const char *items;        /* of a list: what it may be, as an error says it */
-  const char *later;        /* values of a choice that later versions have: words, or ".x" for an
-                               ending, "/" for paths, "#" for numbers, "[" for lists */
-  bool only_standard;       /* other values of the kind come in later versions */
   const char *word;         /* one word a number may be ("auto", "-1") ... */
   int64_t word_value;       /* ... and what stands for it */
   double low, high;         /* bounds of a number, both allowed unless above_low */

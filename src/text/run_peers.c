@@ -125,6 +125,8 @@ const ls_run_peer ls_run_peers[] = {
     {"lora_target_modules", "lora.targets"},
     {"target_modules", "lora.targets"},
     {"use_rslora", "lora.rslora"},
+    {"rank_pattern", "lora.groups"},
+    {"alpha_pattern", "lora.groups"},
 
     {"freeze_layers", "train.freeze"},
     {"freeze_embeddings", "train.freeze: embedding"},

@@ -8,7 +8,7 @@
 #include "text/quote.h"
 #include "text/run_keys.h"
 
-enum { WORD_BYTES = 32, EXPECTED_BYTES = 200 };
+enum { WORD_BYTES = 32, MOST_RANK = 1 << 16 };
 
 static void *field(const ls_run_file *run, const ls_run_key *key) {
   return (char *)run + key->offset;
@@ -109,39 +109,8 @@ static ls_status wrong(const ls_run_file *run, const ls_run_key *key, const ls_y
   return ls_yaml_fail(node, ls_run_key_expected(run->arena, key), error);
 }
 
-/* What later versions have is refused as that, not as a mistake. */
-static ls_status not_yet(const ls_yaml *node, const char *has, ls_error *error) {
-  char shown[LS_QUOTE_BYTES], line[16] = "";
-  if (node->line > 0) snprintf(line, sizeof line, ":%d", node->line);
-  const char *found = node->kind == LS_YAML_SEQUENCE  ? "a list"
-                      : node->kind == LS_YAML_MAPPING ? "a mapping"
-                                                      : node->text;
-  return ls_fail(error, LS_INPUT,
-                 "%s%s: %s: not yet: %s comes with a later version; this one has %s", node->file,
-                 line, node->path, ls_quote(shown, found, strlen(found)), has);
-}
-
-static bool is_later(const ls_run_key *key, const ls_yaml *node) {
-  const char *list = key->later;
-  char word[WORD_BYTES];
-  while (next_word(&list, word)) {
-    if (node->kind != LS_YAML_SCALAR) {
-      if (word[0] == '[') return true;
-      continue;
-    }
-    double number;
-    const char *ending = strrchr(node->text, '.');
-    if (word[0] == '#' && ls_number_read(node->text, &number)) return true;
-    if (word[0] == '/' && strchr(node->text, '/')) return true;
-    if (word[0] == '.' && ending && strcmp(ending, word) == 0) return true;
-    if (strcmp(node->text, word) == 0) return true;
-  }
-  return false;
-}
-
 static ls_status set_choice(ls_run_file *run, const ls_run_key *key, const ls_yaml *node,
                             ls_error *error) {
-  if (is_later(key, node)) return not_yet(node, join_words(run->arena, key->words), error);
   const int index = node->kind == LS_YAML_SCALAR ? word_index(key->words, node->text) : -1;
   if (index < 0) return wrong(run, key, node, error);
   memcpy(field(run, key), &index, sizeof index);
@@ -274,11 +243,15 @@ static ls_status set_texts(ls_run_file *run, const ls_run_key *key, const ls_yam
   return LS_OK;
 }
 
-/* {match: NAME, weight_decay: 0, lr: 0.1x} */
-static ls_status read_group(const ls_yaml *node, ls_run_group *group, ls_error *error) {
+/* {match: NAME, weight_decay: 0, lr: 0.1x}, or {match: NAME, rank: 8, alpha: 16} */
+static ls_status read_group(ls_arena *arena, const ls_run_key *key, const ls_yaml *node,
+                            ls_run_group *group, ls_error *error) {
   *group = (ls_run_group){.weight_decay = -1};
   for (int i = 0; node->kind == LS_YAML_MAPPING && i < node->items.count; i++) {
     const ls_yaml *part = node->items.items[i];
+    if (word_index(key->words, part->key) < 0)
+      return ls_yaml_fail(
+          part, ls_arena_printf(arena, "%s as the key", join_words(arena, key->words)), error);
     if (strcmp(part->key, "match") == 0) {
       LS_TRY(ls_yaml_string(part, &group->match, error));
       if (!group->match[0]) return ls_yaml_fail(part, "a name of parameters", error);
@@ -286,18 +259,24 @@ static ls_status read_group(const ls_yaml *node, ls_run_group *group, ls_error *
       LS_TRY(ls_yaml_number(part, &group->weight_decay, error));
       if (!(group->weight_decay >= 0 && group->weight_decay <= 1e30))
         return ls_yaml_fail(part, "a number of at least 0", error);
-    } else if (strcmp(part->key, "lr") == 0) {
+    } else if (strcmp(part->key, "rank") == 0) {
+      if (!read_whole(part, &group->rank) || group->rank < 1 || group->rank > MOST_RANK)
+        return ls_yaml_fail(part, "a whole number from 1 to 65536", error);
+    } else if (strcmp(part->key, "alpha") == 0) {
+      LS_TRY(ls_yaml_number(part, &group->alpha, error));
+      if (!(group->alpha > 0 && group->alpha <= 1e9))
+        return ls_yaml_fail(part, "a number above 0", error);
+    } else {
       group->lr_times = read_unit(part, 'x', &group->lr);
       if ((!group->lr_times && ls_yaml_number(part, &group->lr, NULL) != LS_OK) ||
           !(group->lr > 0 && group->lr <= 1e30))
         return ls_yaml_fail(part, "a number above 0, or one with x such as 0.1x", error);
-    } else {
-      return ls_yaml_fail(part, "match, weight_decay or lr as the key", error);
     }
   }
   if (!group->match) return ls_yaml_fail(node, "a group with match, a name of parameters", error);
-  if (group->lr > 0 || group->weight_decay >= 0) return LS_OK;
-  return ls_yaml_fail(node, "weight_decay or lr in it", error);
+  if (group->lr > 0 || group->weight_decay >= 0 || group->rank || group->alpha > 0) return LS_OK;
+  const char *others = key->words + strcspn(key->words, " ") + 1;
+  return ls_yaml_fail(node, ls_arena_printf(arena, "%s in it", join_words(arena, others)), error);
 }
 
 static ls_status set_groups(ls_run_file *run, const ls_run_key *key, const ls_yaml *node,
@@ -305,7 +284,7 @@ static ls_status set_groups(ls_run_file *run, const ls_run_key *key, const ls_ya
   if (node->kind != LS_YAML_SEQUENCE) return wrong(run, key, node, error);
   ls_run_group *items = LS_NEW_ARRAY(run->arena, ls_run_group, node->items.count + 1);
   for (int i = 0; i < node->items.count; i++)
-    LS_TRY(read_group(node->items.items[i], &items[i], error));
+    LS_TRY(read_group(run->arena, key, node->items.items[i], &items[i], error));
   const ls_run_groups groups = {items, node->items.count};
   memcpy(field(run, key), &groups, sizeof groups);
   return LS_OK;
@@ -391,13 +370,7 @@ static ls_status set_any(ls_run_file *run, const ls_run_key *key, const ls_yaml 
 ls_status ls_run_key_set(ls_run_file *run, const ls_run_key *key, const ls_yaml *node,
                          ls_error *error) {
   if (ls_yaml_is_null(node)) return wrong(run, key, node, error);
-  LS_TRY(set_any(run, key, node, error));
-  if (!key->only_standard) return LS_OK;
-  ls_run_file plain = {.arena = run->arena};
-  LS_TRY(ls_run_key_set_text(&plain, key, key->default_text, error));
-  const char *standard = ls_run_key_text(run->arena, &plain, key);
-  if (strcmp(standard, ls_run_key_text(run->arena, run, key)) == 0) return LS_OK;
-  return not_yet(node, key->default_text[0] ? standard : "none", error);
+  return set_any(run, key, node, error);
 }
 
 ls_status ls_run_key_set_text(ls_run_file *run, const ls_run_key *key, const char *text,

@@ -108,6 +108,9 @@ static char *groups_of(ls_arena *arena, const ls_run_groups *groups) {
     if (each->lr > 0)
       text = ls_arena_printf(arena, "%s, lr: %s%s", text, number_of(arena, each->lr),
                              each->lr_times ? "x" : "");
+    if (each->rank) text = ls_arena_printf(arena, "%s, rank: %lld", text, (long long)each->rank);
+    if (each->alpha > 0)
+      text = ls_arena_printf(arena, "%s, alpha: %s", text, number_of(arena, each->alpha));
     text = ls_arena_printf(arena, "%s}", text);
   }
   return ls_arena_printf(arena, "%s]", text);

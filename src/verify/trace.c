@@ -73,6 +73,9 @@ static const char *const teacher_keys[] = {"valid", "teacher_logits_noise", NULL
 static const char *const teacher_hyper_keys[] = {"alpha", "temperature", NULL};
 /* And those of masked language modelling; "attention" says what config.json says too. */
 static const char *const mask_keys[] = {"zero_gradients", "attention", NULL};
+/* And those of packed chats, of which the first says what is done here. */
+static const char *const packed_keys[] = {"attention", "documents_per_row",
+                                          "step0_loss_if_done_wrong", NULL};
 /* And those of other optimizers. */
 static const char *const optimizer_keys[] = {"optimizer",
                                              "muon",
@@ -129,18 +132,35 @@ static bool is_of_texts(const char *kind) {
   return strcmp(kind, "embed") == 0;
 }
 
+static bool is_packed(const char *kind) {
+  return strcmp(kind, "sft_packed") == 0;
+}
+
 static bool is_masked(const char *kind) {
   return strcmp(kind, "bert_mlm") == 0 || strcmp(kind, "modernbert_mlm") == 0;
+}
+
+/* What a key's text is to begin with; `other` may be NULL. */
+typedef struct wording {
+  const char *key, *begins, *other;
+} wording;
+
+static ls_status check_wording(const ls_json_object *root, const wording *of, ls_error *error) {
+  const char *text, *other = of->other ? of->other : of->begins;
+  LS_TRY(ls_json_string_or(root, of->key, of->begins, &text, error));
+  if (strncmp(text, of->begins, strlen(of->begins)) == 0) return LS_OK;
+  if (strncmp(text, other, strlen(other)) == 0) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: \"%s\" is \"%.80s\", which cannot be repeated; expected \"%s\"", root->where,
+                 of->key, text, of->begins);
 }
 
 /* What the trace says in words must be what is done here. `plain`: the kind where there are neither
  * adapters nor pairs nor a teacher. */
 static ls_status check_words(const ls_json_object *root, const char *plain, bool adapters,
                              bool pairs, bool classes, bool taught, ls_error *error) {
-  const bool masked = is_masked(plain), texts = is_of_texts(plain);
-  const struct {
-    const char *key, *begins, *other;
-  } words[] = {
+  const bool masked = is_masked(plain), texts = is_of_texts(plain), packed = is_packed(plain);
+  const wording words[] = {
       /* of a mixture of experts: moe */
       {"kind",
        adapters ? "lora"
@@ -157,6 +177,8 @@ static ls_status check_words(const ls_json_object *root, const char *plain, bool
       {"batch_layout",
        pairs   ? "batches.safetensors, int32 [steps, micro_batches, B, T]: chosen_ids, rejected_ids"
        : texts ? "batches.safetensors, int32: input_ids, position_ids, texts"
+       : packed ? "batches.safetensors, int32 [steps, micro_batches, B, T]: input_ids, labels, "
+                  "position_ids (restart at 0 with every document)"
        : classes || masked ? "batches.safetensors, int32: input_ids, attention_mask"
        : taught ? "batches.safetensors, int32: input_ids, labels [steps, micro_batches, B, T]"
                 : "row b of micro-batch m of step s starts at ((s*micro_batches+m)*B+b)*T; x = "
@@ -168,6 +190,9 @@ static ls_status check_words(const ls_json_object *root, const char *plain, bool
        : texts ? "mean over the texts that ask of -log softmax(scale cosine) of their answer, over "
                  "the answers of the group"
        : classes ? "cross-entropy of the "
+       : packed ? "cross-entropy of the logits at t against labels[t+1], summed over all positions "
+                  "of the step with labels[t+1] != -100 and divided by their number in the whole "
+                  "step"
        : masked
            ? "cross-entropy at the positions whose label is not -100 (the label is the token at "
              "that very position, no shift), summed over all micro-batches of the step and "
@@ -179,9 +204,10 @@ static ls_status check_words(const ls_json_object *root, const char *plain, bool
        /* config.json says how often */
        pairs
            ? "mean over the step's micro_batches*B pairs of -lc - beta*log sigmoid(log odds ratio)"
-       : classes                   ? "binary cross-entropy of the "
-       : masked || taught || texts ? NULL
-                                   : "mean cross-entropy over B*T positions + "},
+       : classes                             ? "binary cross-entropy of the "
+       : masked || taught || texts || packed ? NULL
+                                             : "mean cross-entropy over B*T positions + "},
+      {"attention", packed ? "causal and only inside a document" : "", NULL},
       {"aux", "E * sum_e f_e * P_e over the rows of ALL mixture layers and tokens of a micro-batch",
        NULL},
       {"routing", "softmax over all experts' logits, the ", NULL},
@@ -190,16 +216,8 @@ static ls_status check_words(const ls_json_object *root, const char *plain, bool
                 : "parameters with 2 or more dimensions (embeddings included)",
        "Muon: all its matrices (muon_weight_decay); AdamW: parameters with 2 dimensions "},
   };
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-    const char *text;
-    LS_TRY(ls_json_string_or(root, words[i].key, words[i].begins, &text, error));
-    const char *other = words[i].other ? words[i].other : words[i].begins;
-    if (strncmp(text, words[i].begins, strlen(words[i].begins)) != 0 &&
-        strncmp(text, other, strlen(other)) != 0)
-      return ls_fail(error, LS_INPUT,
-                     "%s: \"%s\" is \"%.80s\", which cannot be repeated; expected \"%s\"",
-                     root->where, words[i].key, text, words[i].begins);
-  }
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    LS_TRY(check_wording(root, &words[i], error));
   return LS_OK;
 }
 
@@ -366,14 +384,15 @@ static ls_status read_json(ls_arena *arena, const ls_json_object *root, ls_trace
   const bool classes = pooled || strcmp(kind, "llama_classification") == 0;
   const bool other = strcmp(kind, "adamw8bit") == 0 || strcmp(kind, "muon") == 0;
   const bool taught = strcmp(kind, "distillation") == 0, masked = is_masked(kind);
-  const bool texts = is_of_texts(kind);
-  LS_TRY(check_words(root, other || classes || masked || texts ? kind : "pretraining", adapters,
-                     pairs, classes, taught, error));
+  const bool texts = is_of_texts(kind), packed = is_packed(kind);
+  LS_TRY(check_words(root, other || classes || masked || texts || packed ? kind : "pretraining",
+                     adapters, pairs, classes, taught, error));
   LS_TRY(check_keys(root, root_keys,
                     adapters           ? adapter_keys
                     : pairs            ? pair_keys
                     : taught           ? teacher_keys
                     : other            ? optimizer_keys
+                    : packed           ? packed_keys
                     : masked || pooled ? mask_keys
                                        : NULL,
                     error));
@@ -396,6 +415,7 @@ static ls_status read_json(ls_arena *arena, const ls_json_object *root, ls_trace
   if (texts) LS_TRY(ls_trace_read_texts(arena, root, trace, error));
   if (taught) LS_TRY(ls_trace_read_teacher(arena, root, trace, error));
   if (masked) LS_TRY(ls_trace_read_masked(arena, trace, error));
+  if (packed) LS_TRY(ls_trace_read_packed(arena, trace, error));
   return find_model(arena, root, trace, error);
 }
 

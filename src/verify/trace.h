@@ -98,6 +98,7 @@ typedef struct ls_trace {
   int class_weight_count;
   ls_trace_teacher teacher;
   bool masked; /* masked tokens are predicted: a label lies at its own token */
+  bool packed; /* rows are of several documents, whose positions count from 0 */
   double learning_rate, betas[2], epsilon, weight_decay, clip; /* clip 0: none */
   ls_trace_optimizer optimizer;
   const char **frozen; /* parameters by their Hugging Face names: their gradients are zeros */
@@ -148,6 +149,9 @@ LS_CHECKED ls_status ls_trace_read_teacher(ls_arena *arena, const ls_json_object
 /* Those of a trace of masked language modelling (kind bert_mlm, modernbert_mlm): its batches. Used
  * by ls_trace_read. */
 LS_CHECKED ls_status ls_trace_read_masked(ls_arena *arena, ls_trace *trace, ls_error *error);
+
+/* Those of a trace of packed chats (kind sft_packed). Used by ls_trace_read. */
+LS_CHECKED ls_status ls_trace_read_packed(ls_arena *arena, ls_trace *trace, ls_error *error);
 
 /* The optimizer of a trace of kind adamw8bit or muon, whose settings must be those that are built;
  * `hyper` is its object of hyper-parameters. Used by ls_trace_read. */

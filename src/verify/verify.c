@@ -719,6 +719,7 @@ ls_status ls_verify_prepare(ls_arena *arena, const char *folder, const char *con
     made->run->teacher = trace->teacher.folder;
     made->run->distill = (ls_run_distill){trace->teacher.temperature, trace->teacher.share, ""};
   }
+  if (trace->packed) made->run->data.documents = LS_RUN_MASKED;
   if (trace->masked) {
     if (!trace->correct) made->run->task = LS_RUN_MLM;
     made->run->data.documents = LS_RUN_MASKED;

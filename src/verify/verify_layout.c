@@ -186,7 +186,7 @@ static ls_experiment experiment_of(const ls_layout_verification *about) {
                          .texts = texts_of(about),
                          .weights = about->session->run->classes.weight,
                          .teacher = teacher,
-                         .documents = about->session->run->data.documents == LS_RUN_MASKED,
+                         .documents = ls_run_masks_documents(&about->session->run->data),
                          .saved = true,
                          .learning_rate = about->learning_rate,
                          .offload_path = about->offload_path,
