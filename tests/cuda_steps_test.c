@@ -292,7 +292,7 @@ static void each_call_of_the_driver_fails_once(void **state) {
 /* LS_EVERY_CALL: every one. */
 static void calls_fail_once_on_several(void **state) {
   (void)state;
-  fail_calls(GPUS, getenv("LS_EVERY_CALL") ? 1 : 11);
+  fail_calls(GPUS, getenv("LS_EVERY_CALL") ? 1 : 61);
 }
 
 int main(void) {
