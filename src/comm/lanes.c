@@ -2,6 +2,10 @@
 
 #include "comm/world.h"
 
+/* Transfers of a lane that are watched until they have passed on the device; more than that are
+ * where more have begun and not ended. */
+enum { MOST_WATCHED = 32 };
+
 ls_status ls_lane_borrow(const ls_transfer_calls *calls, const ls_device_queue *queue,
                          ls_lane *made, ls_error *error) {
   made->queue = *queue;
@@ -49,10 +53,38 @@ static ls_begun *find_place(const ls_begun_list *all) {
   return NULL;
 }
 
+static ls_status make_event(const ls_begun_list *all, ls_lane *on, ls_device_event **made,
+                            ls_error *error) {
+  on->made++;
+  return all->calls->make_event(&on->queue, made, error);
+}
+
+ls_status ls_begun_prepare(ls_begun_list *all, ls_lane *on, ls_error *error) {
+  while (on->made < MOST_WATCHED) {
+    ls_device_event *event;
+    LS_TRY(make_event(all, on, &event, error));
+    *LS_APPEND(all->memory, &on->idle) = event;
+    *LS_APPEND(all->memory, &all->of) = (ls_begun){.event = NULL};
+  }
+  return LS_OK;
+}
+
+/* A lane's transfers pass in their order, so who watches looks at the oldest: where too many are
+ * under way, the newest that has ended on the host is watched no longer. */
+static void drop_newest(ls_begun_list *all, const ls_lane *on) {
+  ls_begun *newest = NULL;
+  for (int b = 0; b < all->of.count; b++) {
+    ls_begun *each = &all->of.items[b];
+    if (each->event && each->ended && each->on == on && (!newest || each->number > newest->number))
+      newest = each;
+  }
+  if (newest) free_place(all, newest);
+}
+
 ls_status ls_begun_keep(ls_begun_list *all, ls_lane *on, const ls_transfer *what, ls_error *error) {
+  if (all->watched && !on->idle.count) LS_TRY(sweep(all, error));
+  if (all->watched && !on->idle.count && on->made >= MOST_WATCHED) drop_newest(all, on);
   ls_begun *place = find_place(all);
-  if (!place && all->watched) LS_TRY(sweep(all, error));
-  if (!place) place = find_place(all);
   if (!place) place = LS_APPEND(all->memory, &all->of);
   *place = (ls_begun){.what = *what,
                       .about = what->group->comm->current_call.about,
@@ -61,7 +93,7 @@ ls_status ls_begun_keep(ls_begun_list *all, ls_lane *on, const ls_transfer *what
   if (on->idle.count)
     place->event = on->idle.items[--on->idle.count];
   else
-    LS_TRY(all->calls->make_event(&on->queue, &place->event, error));
+    LS_TRY(make_event(all, on, &place->event, error));
   return all->calls->record(&on->queue, place->event, error);
 }
 

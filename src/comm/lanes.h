@@ -19,6 +19,7 @@ typedef struct ls_lane {
   bool borrowed;                   /* the queue is another's to close */
   ls_device_event *fence;          /* of what is handed to another queue at once */
   LS_LIST(ls_device_event *) idle; /* of transfers that have ended */
+  int made;                        /* of those events, idle or not */
 } ls_lane;
 
 /* A transfer that has begun: at its end this event is awaited. */
@@ -49,6 +50,9 @@ void ls_lane_close(const ls_transfer_calls *calls, ls_lane *of);
 /* What is put on `later` from now on comes after all that is on `earlier`. */
 LS_CHECKED ls_status ls_lane_fence(const ls_transfer_calls *calls, const ls_lane *earlier,
                                    const ls_lane *later, ls_error *error);
+
+/* Makes events for transfers on a lane that is watched, so that none is made in a step. */
+LS_CHECKED ls_status ls_begun_prepare(ls_begun_list *all, ls_lane *on, ls_error *error);
 
 /* Keeps, until the transfer's end, all that is on the lane now. */
 LS_CHECKED ls_status ls_begun_keep(ls_begun_list *all, ls_lane *on, const ls_transfer *what,

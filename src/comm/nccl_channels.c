@@ -47,7 +47,8 @@ static ls_status add_channel(ls_nccl *self, const ls_nccl_channel *like, ls_nccl
   ls_nccl_channel *channel = *made = LS_NEW(self->memory, ls_nccl_channel);
   *channel = *like;
   *LS_APPEND(self->memory, &self->channels) = channel;
-  return ls_lane_open(self->begun.calls, self->carrier.of.queue, &channel->lane, error);
+  LS_TRY(ls_lane_open(self->begun.calls, self->carrier.of.queue, &channel->lane, error));
+  return ls_begun_prepare(&self->begun, &channel->lane, error);
 }
 
 ls_status ls_nccl_add_group(ls_nccl *self, const ls_group *group, const ls_group_use *use,
