@@ -16,6 +16,7 @@
 #include "graph/graph.h"
 #include "graph/labels.h"
 #include "graph/ring.h"
+#include "support/test_seed.h"
 
 enum { ROUNDS = 8 };
 
@@ -478,8 +479,7 @@ static void test_freezing_changes_no_other_gradient(void **state) {
 }
 
 int main(void) {
-  const char *given = getenv("LS_SEED");
-  run_seed = given ? strtoull(given, NULL, 10) : 19;
+  run_seed = test_seed(19);
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_gradients_match_differences),
                                      cmocka_unit_test(test_freezing_changes_no_other_gradient)};
   return cmocka_run_group_tests(tests, NULL, NULL);
