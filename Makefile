@@ -13,6 +13,8 @@
 #                                 damaged programs, which `check` must reject or run alike
 #   make check-kills [LS_KILLS=1000]
 #                                 runs of five layouts killed at random moments: the same bits
+#   make check-seeds [LS_SEEDS=50]
+#                                 every random test with that many new seeds: hours
 #   make check-matrix             every layout of the equality tests, not only their samples
 #   make check-hf                 every family to transformers and back; its own venv, some GB
 #   make check-cudnn              cuDNN's plans for attention, without a GPU; its own venv, 1 GB
@@ -33,6 +35,7 @@ JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 600
 LS_MUTANTS ?= 10000
 LS_KILLS ?= 1000
+LS_SEEDS ?= 50
 COUNTS ?= compare
 TEXT ?=
 CHATS ?=
@@ -43,8 +46,8 @@ export JOBS FUZZ_SECONDS
 MAKEFLAGS += --no-print-directory
 
 .PHONY: all release debug tsan check check-quick check-full check-mpich check-mutants check-kills \
-  check-matrix check-hf check-cudnn check-tsan bench-check bench-peers quickstart finetune install format fuzz \
-  fuzz-numbers clean dependencies
+  check-matrix check-seeds check-hf check-cudnn check-tsan bench-check bench-peers quickstart finetune install \
+  format fuzz fuzz-numbers clean dependencies
 all: release
 
 release debug tsan:
@@ -73,7 +76,7 @@ check-full: check
 	  ONEDNN_MAX_CPU_ISA=$$isa tools/run_tests.sh build:quick || exit 1; \
 	done
 	tools/run_tests.sh build/debug:long
-	$(MAKE) check-matrix check-mutants check-kills
+	$(MAKE) check-matrix check-mutants check-kills check-seeds
 	LS_FAULTS_MATRIX=1 build/tests/faults_test
 	LS_FAULTS=all tests/inject_command_test.sh build/lockstep
 	if command -v mpicc.mpich >/dev/null; then $(MAKE) check-mpich; \
@@ -100,6 +103,10 @@ check-mutants: dependencies
 check-kills: dependencies
 	$(MAKE) release
 	LS_KILLS=$(LS_KILLS) tests/kills_command_test.sh build/lockstep
+
+check-seeds: dependencies
+	$(MAKE) release
+	tools/seeds.sh build $(LS_SEEDS)
 
 check-matrix: dependencies
 	$(MAKE) release

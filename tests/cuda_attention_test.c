@@ -3,9 +3,9 @@
  * same bits. Heads of 3 to 256 columns, windows, soft caps, ALiBi, packed documents, shared keys,
  * sinks, both directions, lengths about those of blocks. */
 #include <stdio.h>
-#include <time.h>
 
 #include "support/cuda_case.h"
+#include "support/test_seed.h"
 #include "support/thinned.h"
 
 static void add_documents(op_case *c) {
@@ -208,9 +208,7 @@ static void test_what_is_refused(void **state) {
 }
 
 int main(void) {
-  const char *given = getenv("LS_TEST_SEED");
-  random_state = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-  print_message("seed %llu (LS_TEST_SEED)\n", (unsigned long long)random_state);
+  random_state = test_seed(20261128);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_attention),      cmocka_unit_test(test_places_and_rings),
       cmocka_unit_test(test_no_tokens),      cmocka_unit_test(test_cached_attention),

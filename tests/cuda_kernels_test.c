@@ -3,12 +3,12 @@
  * places too, in fp32, bf16 and fp16, in three orders of threads and of blocks that must give the
  * same bits. */
 #include <stdio.h>
-#include <time.h>
 
 #include "base/scales.h"
 #include "device/cuda/kernels/cuda_modules.h"
 #include "support/cuda_case.h"
 #include "support/stand_in/numbers.h"
+#include "support/test_seed.h"
 
 enum { CASES = 3 }; /* of every op */
 
@@ -505,9 +505,7 @@ static void test_modules(void **state) {
 }
 
 int main(void) {
-  const char *given = getenv("LS_TEST_SEED");
-  random_state = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-  print_message("seed %llu (LS_TEST_SEED)\n", (unsigned long long)random_state);
+  random_state = test_seed(20261128);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_every_op),        cmocka_unit_test(test_wide_norms),
       cmocka_unit_test(test_held_norms),      cmocka_unit_test(test_cut_lines_and_long_texts),

@@ -161,7 +161,7 @@ static void what_is_kept_is_whole(void **state) {
 }
 
 int main(void) {
-  random_state = test_seed();
+  random_state = test_seed(20261128);
   ls_error error = {0};
   if (set_up_cache(NULL)) return 1;
   ls_warnings_to(count_warnings, NULL);

@@ -18,6 +18,7 @@
 #include "run/rank_threads.h"
 #include "support/layouts.h"
 #include "support/mutate.h"
+#include "support/test_seed.h"
 
 enum { MOST_STAGES = 2, MUTANTS = 400, RUNS = 4, MOST_NUMBERS = 1 << 17 };
 
@@ -463,9 +464,9 @@ static bool try_mutant(const struct subject *of, int kind, uint64_t seed, number
 }
 
 static void try_mutants(const struct subject *first, int several) {
-  const char *many = getenv("LS_MUTANTS"), *given = getenv("LS_SEED");
+  const char *many = getenv("LS_MUTANTS");
   const int wanted = many ? (int)strtol(many, NULL, 10) : MUTANTS;
-  const uint64_t seed = given ? strtoull(given, NULL, 10) : 20261123;
+  const uint64_t seed = test_seed_untold(20261123);
   ls_arena *arena = ls_arena_create();
   numbers intact[SUBJECTS] = {{0}};
   for (int s = 0; s < several; s++) intact[s].items = LS_NEW_ARRAY(arena, double, MOST_NUMBERS);

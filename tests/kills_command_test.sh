@@ -6,7 +6,7 @@
 set -eu
 lockstep=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 kills=${LS_KILLS:-15}
-seed=${LS_SEED:-$(date +%s)}
+seed=${LS_SEED:-20261128}
 work=$(mktemp -d)
 running=
 trap '[ -z "$running" ] || kill -9 $running 2>/dev/null; rm -rf "$work"' EXIT

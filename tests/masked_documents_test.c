@@ -18,6 +18,7 @@
 #include "run/rank_threads.h"
 #include "session/inputs.h"
 #include "support/layouts.h"
+#include "support/test_seed.h"
 #include "verify/equality.h"
 
 enum { SEQUENCE = 8, ROWS = 6, MOST_STAGES = 4 };
@@ -338,9 +339,7 @@ static void the_proof_follows_positions(void **state) {
 }
 
 int main(void) {
-  const char *given = getenv("LS_SEED");
-  seed = given ? strtoull(given, NULL, 10) : 20261121;
-  printf("seed %llu\n", (unsigned long long)seed);
+  seed = test_seed(20261121);
   const struct CMUnitTest tests[] = {cmocka_unit_test(packed_documents_train_as_each_alone),
                                      cmocka_unit_test(every_layout_equals_one_device),
                                      cmocka_unit_test(the_proof_follows_positions)};

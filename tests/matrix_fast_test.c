@@ -19,6 +19,7 @@
 #include <stdlib.h>
 
 #include "support/layout_samples.h"
+#include "support/test_seed.h"
 
 static const double tolerance = 3e-5, rate = 1e-2, epsilon = 1e-2;
 
@@ -41,8 +42,7 @@ static const ls_optimizer_kind optimizers[] = {LS_OPTIMIZER_ADAMW, LS_OPTIMIZER_
 enum { OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
 
 static uint64_t chosen_seed(void) {
-  const char *given = getenv("LS_SEED");
-  return given ? strtoull(given, NULL, 10) : 20261121;
+  return test_seed_untold(20261121);
 }
 
 static void set_optimizer(ls_layout *layout, ls_optimizer_kind kind) {

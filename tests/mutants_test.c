@@ -15,6 +15,7 @@
 #include "lower/compile.h"
 #include "support/layouts.h"
 #include "support/mutate.h"
+#include "support/test_seed.h"
 #include "support/wrong_models.h"
 #include "verify/equality.h"
 
@@ -332,9 +333,9 @@ static void try_mutant(int subject, mutation *about, reference *on, counts *coun
 
 static void test_mutants_are_rejected_or_harmless(void **state) {
   (void)state;
-  const char *many = getenv("LS_MUTANTS"), *given = getenv("LS_SEED");
+  const char *many = getenv("LS_MUTANTS");
   const int wanted = many ? (int)strtol(many, NULL, 10) : MUTANTS;
-  const uint64_t seed = given ? strtoull(given, NULL, 10) : 20261121;
+  const uint64_t seed = test_seed_untold(20261121);
   print_message("%d mutants of seed %llu\n", wanted, (unsigned long long)seed);
   reference references[SUBJECTS] = {0};
   counts count = {0};

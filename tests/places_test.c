@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -18,6 +17,7 @@
 #include "base/random.h"
 #include "device/cpu/cpu.h"
 #include "session/token_order.h"
+#include "support/test_seed.h"
 #include "support/thinned.h"
 
 static uint64_t seed, drawn;
@@ -392,9 +392,7 @@ static void the_cpu_takes_places(void **state) {
 }
 
 int main(void) {
-  const char *given = getenv("LS_SEED");
-  seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-  printf("seed %llu (set LS_SEED for another)\n", (unsigned long long)seed);
+  seed = test_seed(20261128);
   const struct CMUnitTest tests[] = {cmocka_unit_test(the_reference_takes_places),
                                      cmocka_unit_test(the_cpu_takes_places)};
   return cmocka_run_group_tests(tests, NULL, NULL);

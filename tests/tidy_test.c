@@ -337,6 +337,26 @@ static void check_axes(tidy *state, const char *path, const char *text) {
     }
 }
 
+/* What a test draws is the same each time, or what LS_SEED says: tests/support/test_seed.h. */
+static void check_seeds(tidy *state, const char *path, const char *text) {
+  static const char *const asks[] = {
+      "getenv(\"LS_"
+      "SEED\")",
+      "seed = (uint64_t)"
+      "time(",
+      "seed = ti"
+      "me(",
+      "random_state = (uint64_t)"
+      "time("};
+  if (!is_test(path) || ends_with(path, "/test_seed.h")) return;
+  for (size_t i = 0; i < sizeof asks / sizeof *asks; i++) {
+    const char *at = strstr(text, asks[i]);
+    int line = 1;
+    for (const char *c = text; at && c < at; c++) line += *c == '\n';
+    if (at) complain(state, path, line, "a test takes its seed from support/test_seed.h");
+  }
+}
+
 static void check_file(tidy *state, const char *path, const char *text) {
   const char *code = only_code(state, text);
   check_lines(state, path, text);
@@ -347,6 +367,7 @@ static void check_file(tidy *state, const char *path, const char *text) {
   check_documented(state, path, text);
   check_words(state, path, text);
   check_axes(state, path, text);
+  check_seeds(state, path, text);
 }
 
 /* What the rule about tests knows of a file. */
@@ -575,6 +596,22 @@ static void calls_are_held(void **given) {
       NULL);
 }
 
+static void seeds_are_held(void **given) {
+  tidy *state = *given;
+  assert_complaint(state, "src/graph/a_test.c",
+                   "int main(void) {\n  seed = (uint64_t)"
+                   "time(NULL);\n}\n",
+                   "src/graph/a_test.c:2: a test takes its seed from support/test_seed.h");
+  assert_complaint(state, "tests/a_test.c",
+                   "int main(void) {\n  given = getenv(\"LS_"
+                   "SEED\");\n}\n",
+                   "tests/a_test.c:2: a test takes its seed from support/test_seed.h");
+  assert_complaint(state, "tests/a_test.c",
+                   "int main(void) {\n  seed = test_"
+                   "seed(1);\n}\n",
+                   NULL);
+}
+
 static void comments_are_held(void **given) {
   tidy *state = *given;
   const char *path = "include/lockstep/a.h";
@@ -691,7 +728,7 @@ int main(void) {
       TIDY_TEST(order_of_rooms_is_held), TIDY_TEST(sizes_are_held),
       TIDY_TEST(calls_are_held),         TIDY_TEST(comments_are_held),
       TIDY_TEST(tests_are_asked_for),    TIDY_TEST(no_dependency_is_idle),
-      TIDY_TEST(the_tree_is_tidy),
+      TIDY_TEST(seeds_are_held),         TIDY_TEST(the_tree_is_tidy),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

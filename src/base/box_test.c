@@ -63,7 +63,7 @@ static void meeting_is_what_both_have(void **state) {
 }
 
 int main(void) {
-  seed = test_seed();
+  seed = test_seed(20261128);
   const struct CMUnitTest tests[] = {cmocka_unit_test(ranges_are_cut_in_order),
                                      cmocka_unit_test(meeting_is_what_both_have)};
   return cmocka_run_group_tests(tests, NULL, NULL);

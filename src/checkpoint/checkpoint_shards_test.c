@@ -333,7 +333,7 @@ static void memory_is_bounded(void **state) {
 #endif
 
 int main(void) {
-  seed = test_seed();
+  seed = test_seed(20261128);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(every_element_is_given_once, set_up, tear_down),
       cmocka_unit_test_setup_teardown(ranks_read_their_own_bytes, set_up, tear_down),

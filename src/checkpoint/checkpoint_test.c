@@ -14,6 +14,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -757,7 +758,7 @@ static void test_kill_at_any_moment(void **state) {
 }
 
 int main(void) {
-  seed = test_seed();
+  seed = test_seed(20261128);
   const struct CMUnitTest tests[] = {
       /* First, while this process has no threads of OpenMP that a child would miss. */
       cmocka_unit_test_setup_teardown(test_kill_at_any_moment, set_up, tear_down),

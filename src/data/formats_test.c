@@ -513,7 +513,7 @@ static void long_texts_are_cut(void **state) {
 }
 
 int main(void) {
-  seed = test_seed();
+  seed = test_seed(20261128);
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
       CASE(several_processes_make_one_cache), /* first: OpenMP's threads do not survive a fork */

@@ -333,7 +333,7 @@ static void spreading_can_be_undone(void **state) {
 }
 
 int main(void) {
-  seed = test_seed();
+  seed = test_seed(20261128);
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
       CASE(a_folder_is_the_corpus_of_its_texts),

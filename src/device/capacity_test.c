@@ -13,6 +13,7 @@
 #include "base/arena.h"
 #include "base/random.h"
 #include "device/cpu/cpu.h"
+#include "support/test_seed.h"
 
 enum { ROUNDS = 40, ROOM = 4096 };
 
@@ -216,8 +217,7 @@ static void what_is_kept_is_a_routing(void **state) {
 }
 
 int main(void) {
-  const char *given = getenv("LS_SEED");
-  run_seed = given ? strtoull(given, NULL, 10) : 20261126;
+  run_seed = test_seed(20261126);
   const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_taken_in_order),
                                      cmocka_unit_test(what_is_kept_is_a_routing)};
   return cmocka_run_group_tests(tests, NULL, NULL);

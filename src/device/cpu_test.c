@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -17,6 +16,7 @@
 #include "device/cpu/onednn.h"
 #include "device/cpu/vector_table.h"
 #include "support/cpu_makers.h"
+#include "support/test_seed.h"
 #include "support/thinned.h"
 
 static void test_linear(void **state) {
@@ -374,11 +374,8 @@ static void test_fp16_products(void **state) {
 }
 
 int main(void) {
-  const char *given = getenv("LS_TEST_SEED");
-  const uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-  random_state = seed;
-  print_message("seed %llu (LS_TEST_SEED), %s, kernels for %s\n", (unsigned long long)seed,
-                ls_cpu_facts()->effective, ls_cpu_facts()->set);
+  random_state = test_seed(20261128);
+  print_message("%s, kernels for %s\n", ls_cpu_facts()->effective, ls_cpu_facts()->set);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_linear),
       cmocka_unit_test(test_linear_blocks),

@@ -275,7 +275,7 @@ static void wrong_places_are_refused(void **state) {
 }
 
 int main(void) {
-  seed = test_seed();
+  seed = test_seed(20261128);
   const struct CMUnitTest tests[] = {cmocka_unit_test(parts_of_the_reference),
                                      cmocka_unit_test(parts_of_the_cpu),
                                      cmocka_unit_test(wrong_places_are_refused)};

@@ -5,13 +5,13 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #include "base/arena.h"
 #include "base/random.h"
 #include "device/cpu/cpu.h"
+#include "support/test_seed.h"
 
 static uint64_t seed, drawn;
 
@@ -182,8 +182,7 @@ static void test_cpu(void **state) {
 }
 
 int main(void) {
-  seed = (uint64_t)time(NULL);
-  printf("seed %llu\n", (unsigned long long)seed);
+  seed = test_seed(20261128);
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_reference), cmocka_unit_test(test_cpu)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,6 +16,7 @@
 #include "graph/graph.h"
 #include "graph/labels.h"
 #include "graph/ring.h"
+#include "support/test_seed.h"
 
 enum { ROUNDS = 8 };
 
@@ -381,14 +382,20 @@ static void check_parameter(const subject *s, const ls_parameter_record *about) 
   double *at = s->views[about->tensor.index].data;
   const double *gradient = s->views[about->gradient.index].data;
   const int64_t elements = ls_tensor_elements(ls_graph_tensor(s->graph, about->tensor));
+  const double here = objective(s);
   double difference = 0, norm = 0;
+  int64_t bent = 0;
   for (int64_t i = 0; i < elements; i++) {
     const double before = at[i];
     at[i] = before + step;
     const double above = objective(s);
     at[i] = before - step;
-    const double slope = (above - objective(s)) / (2 * step);
+    const double below = objective(s);
+    const double slope = (above - below) / (2 * step);
     at[i] = before;
+    /* At the edge of a clamp the slopes to both sides are not one. */
+    if (fabs(above + below - 2 * here) > step * (1e-2 * fabs(slope) + 1e-3) && ++bent <= 2)
+      continue;
     difference += (gradient[i] - slope) * (gradient[i] - slope);
     norm += slope * slope;
   }
@@ -478,8 +485,7 @@ static void test_freezing_changes_no_other_gradient(void **state) {
 }
 
 int main(void) {
-  const char *given = getenv("LS_SEED");
-  run_seed = given ? strtoull(given, NULL, 10) : 19;
+  run_seed = test_seed(19);
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_gradients_match_differences),
                                      cmocka_unit_test(test_freezing_changes_no_other_gradient)};
   return cmocka_run_group_tests(tests, NULL, NULL);

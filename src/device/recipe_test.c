@@ -7,11 +7,11 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
-#include <time.h>
 
 #include "device/device.h"
 #include "support/cpu_makers.h"
 #include "support/placed_ops.h"
+#include "support/test_seed.h"
 #include "support/thinned.h"
 
 enum { SHAPES = LS_TEST_THINNED ? 50 : 200 };
@@ -245,11 +245,8 @@ static void test_cuda_recipes(void **state) {
   ls_arena_destroy(&arena);
 }
 
-int main(int count, char **words) {
-  random_state = count > 1 ? strtoull(words[1], NULL, 10) : (uint64_t)time(NULL);
-  printf("seed %llu: recipe_test %llu repeats this\n", (unsigned long long)random_state,
-         (unsigned long long)random_state);
-  fflush(stdout);
+int main(void) {
+  random_state = test_seed(20261128);
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_the_cpu_keeps_to_its_recipe),
                                      cmocka_unit_test(test_sets_are_data),
                                      cmocka_unit_test(test_cuda_recipes)};

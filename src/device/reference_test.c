@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -16,6 +14,7 @@
 #include "device/kernel.h"
 #include "graph/labels.h"
 #include "support/placed_ops.h"
+#include "support/test_seed.h"
 
 /* What holds for every reference kernel alike, over random shapes: operands are made from the
  * labels of the op's row. LS_SEED=N repeats a run. */
@@ -591,9 +590,7 @@ static void in_place_equals_apart(void **state) {
 }
 
 int main(void) {
-  const char *given = getenv("LS_SEED");
-  run_seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) ^ (uint64_t)getpid() << 32;
-  fprintf(stderr, "seed %llu\n", (unsigned long long)run_seed);
+  run_seed = test_seed(20261128);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(precisions_agree),      cmocka_unit_test(padding_changes_nothing),
       cmocka_unit_test(accumulation_adds),     cmocka_unit_test(no_rows_give_zero_gradients),

@@ -5,12 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "device/kernel.h"
+#include "support/test_seed.h"
 
 /* What each reference kernel computes: against a second, simpler way of saying it, numbers worked
  * out elsewhere, and slices against the whole. LS_SEED=N repeats a run. */
@@ -764,9 +763,7 @@ static void wrong_types_are_refused(void **state) {
 }
 
 int main(void) {
-  const char *given = getenv("LS_SEED");
-  state_of_draws = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) + (uint64_t)getpid();
-  fprintf(stderr, "seed %llu\n", (unsigned long long)state_of_draws);
+  state_of_draws = test_seed(20261128);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(linear_is_the_product),
       cmocka_unit_test(routes_are_the_largest_logits),

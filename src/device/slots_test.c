@@ -15,6 +15,7 @@
 #include "base/random.h"
 #include "device/cpu/cpu.h"
 #include "device/device.h"
+#include "support/test_seed.h"
 
 enum { ROUNDS = 40, COLUMNS = 5 };
 
@@ -247,8 +248,7 @@ static void the_cpus_kernels_are_the_references(void **state) {
 }
 
 int main(void) {
-  const char *given = getenv("LS_SEED");
-  run_seed = given ? strtoull(given, NULL, 10) : 20261126;
+  run_seed = test_seed(20261126);
   const struct CMUnitTest tests[] = {cmocka_unit_test(choices_have_slots_of_their_own),
                                      cmocka_unit_test(arrivals_are_sorted),
                                      cmocka_unit_test(the_cpus_kernels_are_the_references)};

@@ -6,11 +6,11 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #include "base/random.h"
+#include "support/test_seed.h"
 
 enum { V = 8, DRAWS = 40000 };
 
@@ -241,8 +241,7 @@ static void broken_logits_and_settings_are_refused(void **state) {
 }
 
 int main(void) {
-  seed = (uint64_t)time(NULL);
-  printf("seed %llu\n", (unsigned long long)seed);
+  seed = test_seed(20261128);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(greedy_takes_the_largest_and_the_lower_of_equals),
       cmocka_unit_test(shares_follow_the_softmax_at_any_temperature),

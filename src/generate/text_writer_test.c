@@ -234,7 +234,7 @@ static void batches_come_in_their_order(void **state) {
 }
 
 int main(void) {
-  seed = test_seed();
+  seed = test_seed(20261128);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(files_are_read, set_up, tear_down),
       cmocka_unit_test_setup_teardown(what_is_no_prompt_is_named, set_up, tear_down),

@@ -11,13 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/arena.h"
 #include "base/file.h"
+#include "support/test_seed.h"
 #include "text/json.h"
 
 static char folder[] = "/tmp/lockstep-safetensors-XXXXXX";
@@ -565,10 +565,7 @@ static void fault_files_are_refused(void **state) {
 
 static int set_up(void **state) {
   (void)state;
-  seed = (unsigned)time(NULL);
-  const char *given = getenv("LS_TEST_SEED");
-  if (given) seed = (unsigned)strtoul(given, NULL, 10);
-  print_message("seed %u (LS_TEST_SEED)\n", seed);
+  seed = (unsigned)test_seed(20261128);
   return mkdtemp(folder) ? 0 : -1;
 }
 

@@ -12,13 +12,13 @@
 #include "lower/compile.h"
 #include "store/freeze.h"
 #include "support/random_run.h"
+#include "support/test_seed.h"
 #include "verify/shrink_parts.h"
 
 enum { RUNS = 400, LEAST_LEGAL = 300 };
 
 static uint64_t chosen_seed(void) {
-  const char *given = getenv("LS_SEED");
-  return given ? strtoull(given, NULL, 10) : 20261121;
+  return test_seed_untold(20261121);
 }
 
 static int64_t ranks_of(const ls_form *form) {

@@ -1,21 +1,26 @@
 /* The seed of a test program's draws.
  *
- *   seed = test_seed();
+ *   seed = test_seed(20261121);
  *
- * Thread-safe: no state. */
+ * It is the number given there, so that `make check` draws the same each time and fails or does
+ * not; LS_SEED draws others (`make check-seeds`). Thread-safe: no state. */
 #ifndef LS_TEST_TEST_SEED_H
 #define LS_TEST_TEST_SEED_H
 
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
-/* LS_TEST_SEED, else another one each time; said, so that a failure can be repeated. */
-static inline uint64_t test_seed(void) {
-  const char *given = getenv("LS_TEST_SEED");
-  const uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-  printf("seed %llu (LS_TEST_SEED repeats it)\n", (unsigned long long)seed);
+static inline uint64_t test_seed_untold(uint64_t usual) {
+  const char *given = getenv("LS_SEED");
+  return given ? strtoull(given, NULL, 10) : usual;
+}
+
+/* And says it, so that a failure can be repeated. */
+static inline uint64_t test_seed(uint64_t usual) {
+  const uint64_t seed = test_seed_untold(usual);
+  printf("seed %llu (LS_SEED)\n", (unsigned long long)seed);
+  fflush(stdout);
   return seed;
 }
 
