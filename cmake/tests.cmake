@@ -33,13 +33,12 @@ function(lockstep_test name)
   endforeach()
   set(environment
     "CC=${CMAKE_C_COMPILER}"
+    # As the command itself does where it is not said, by starting once more: with sanitizers 0.06 s.
+    "GOMP_SPINCOUNT=4000"
     "LS_BUILD_DIR=${CMAKE_BINARY_DIR}"
     "LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/support/leaks.txt:print_suppressions=0"
     "TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1"
     "UBSAN_OPTIONS=print_stacktrace=1")
-  if(TARGET ${name}) # as the command itself does
-    list(APPEND environment GOMP_SPINCOUNT=4000)
-  endif()
   if(LS_SANITIZE MATCHES "thread")
     # The thread sanitizer does not see how OpenMP's threads wait for each other.
     list(APPEND environment OMP_THREAD_LIMIT=1)

@@ -8,6 +8,7 @@ set -u
 tests=$(cd "$(dirname "$0")" && pwd)
 . "$tests/support/small_run.sh"
 . "$tests/support/stand_ins.sh"
+. "$tests/support/cpu_and_gpus.sh"
 steps=3
 . "$tests/support/gpu_processes.sh"
 
@@ -17,19 +18,9 @@ on_gpus() { # STATUS words...: ranks are threads
   run "$@"
   lockstep=$plain
 }
-# same BAND: losses and norms of the gradient of both runs, step by step.
-same() {
-  paste cpu/metrics.jsonl gpu-run/metrics.jsonl | sed 's/[{},"]/ /g' | awk -v band="$1" '
-    { n = 0; delete seen
-      for (i = 1; i < NF; i++) if ($i == "loss" || $i == "grad_norm") seen[n++] = $(i + 2)
-      if (n != 4) next
-      steps++
-      for (k = 0; k < 2; k++) { d = seen[k] / seen[k + 2] - 1; if (d < 0) d = -d; if (d > worst) worst = d } }
-    END { printf "%d steps, worst %.1e\n", steps, worst; exit !(steps == 3 && worst <= band) }'
-}
 by_nccl() { says "data between ranks goes by NCCL, which adds up in an order of its own"; }
-# both BAND PROCESSES words...: on the CPU and by NCCL, as threads (0) or processes.
-both() {
+# by_both BAND PROCESSES words...: on the CPU and by NCCL, as threads (0) or processes.
+by_both() {
   band=$1 processes=$2
   shift 2
   [ "$processes" = 0 ] || [ $mpi = yes ] || return
@@ -42,21 +33,20 @@ both() {
     [ $mpi = yes ] || return
   fi
   by_nccl
-  found=$(same "$band") || fail "$*: NCCL's ranks differ from the CPU: $found"
-  echo "$processes: $*: $found"
+  compare "$band" "$@"
 }
-both 5e-6 0 dtype=fp32 mesh.dp_shard=2 zero=3 mesh.tp=2 train.microbatches=2
-both 5e-6 0 dtype=fp32 mesh.dp_replicate=2 mesh.pp=2 schedule=zbh1 train.microbatches=2
-both 5e-6 0 dtype=fp32 model=tied.json mesh.pp=2 schedule=1f1b train.microbatches=4 post_validation=true train.clip=1000
-both 5e-6 0 dtype=fp32 mesh.tp=4 sequence_parallel=true mesh.dp_shard=1
-both 5e-6 0 dtype=fp32 optimizer.name=muon mesh.dp_shard=2 zero=3 mesh.tp=2
-both 2e-2 0 dtype=bf16 mesh.dp_shard=3 zero=2 train.batch=6 offload.optimizer=host
+by_both 5e-6 0 dtype=fp32 mesh.dp_shard=2 zero=3 mesh.tp=2 train.microbatches=2
+by_both 5e-6 0 dtype=fp32 mesh.dp_replicate=2 mesh.pp=2 schedule=zbh1 train.microbatches=2
+by_both 5e-6 0 dtype=fp32 model=tied.json mesh.pp=2 schedule=1f1b train.microbatches=4 post_validation=true train.clip=1000
+by_both 5e-6 0 dtype=fp32 mesh.tp=4 sequence_parallel=true mesh.dp_shard=1
+by_both 5e-6 0 dtype=fp32 optimizer.name=muon mesh.dp_shard=2 zero=3 mesh.tp=2
+by_both 2e-2 0 dtype=bf16 mesh.dp_shard=3 zero=2 train.batch=6 offload.optimizer=host
 GPUS="gpus=4,peers=none,seed=5,nccl_polls=20"
-both 5e-6 2 dtype=fp32 mesh.dp_shard=2 zero=3 train.microbatches=2
+by_both 5e-6 2 dtype=fp32 mesh.dp_shard=2 zero=3 train.microbatches=2
 GPUS="gpus=4,peers=none"
-both 5e-6 2 dtype=fp32 mesh.pp=2 schedule=1f1b train.microbatches=2
-both 5e-6 4 dtype=fp32 mesh.dp_shard=2 zero=1 mesh.tp=2
-both 5e-6 2 dtype=fp32 optimizer.name=muon mesh.dp_shard=2 zero=1
+by_both 5e-6 2 dtype=fp32 mesh.pp=2 schedule=1f1b train.microbatches=2
+by_both 5e-6 4 dtype=fp32 mesh.dp_shard=2 zero=1 mesh.tp=2
+by_both 5e-6 2 dtype=fp32 optimizer.name=muon mesh.dp_shard=2 zero=1
 
 # Over hosts, or as good as: no memory is shared, and MPI carries what the ranks say to each other.
 export APART=yes

@@ -288,9 +288,9 @@ ls_status ls_rank_read_range(ls_rank *rank, const ls_program *program, int param
   return copy(rank, program, parameter, range, box, &to, false, error);
 }
 
-ls_status ls_rank_read_parameter(ls_rank *rank, const ls_program *program, int parameter,
-                                 ls_state_part part, int64_t first, int64_t count, void *data,
-                                 ls_dtype dtype, ls_error *error) {
+ls_status ls_rank_read_share(ls_rank *rank, const ls_program *program, int parameter,
+                             ls_state_part part, int64_t first, int64_t count, void *data,
+                             ls_dtype dtype, ls_error *error) {
   const ls_program_parameter *about = &program->parameters[parameter];
   LS_TRY(check_range(about, part, first, count, error));
   const int64_t numbers = count * ls_precision_numbers(about->precision);
@@ -304,5 +304,13 @@ ls_status ls_rank_read_parameter(ls_rank *rank, const ls_program *program, int p
   for (int i = 0; i < saved; i++)
     for (int c = 0; c < cuts; c++)
       LS_TRY(copy(rank, program, parameter, &ranges[i], &asked[c], &to, false, error));
+  return LS_OK;
+}
+
+ls_status ls_rank_read_parameter(ls_rank *rank, const ls_program *program, int parameter,
+                                 ls_state_part part, int64_t first, int64_t count, void *data,
+                                 ls_dtype dtype, ls_error *error) {
+  LS_TRY(ls_rank_read_share(rank, program, parameter, part, first, count, data, dtype, error));
+  const int64_t numbers = count * ls_precision_numbers(program->parameters[parameter].precision);
   return ls_all_reduce(ls_rank_world_group(rank), data, numbers, dtype, LS_SUM, error);
 }

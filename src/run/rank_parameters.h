@@ -49,6 +49,12 @@ LS_CHECKED ls_status ls_rank_read_range(ls_rank *rank, const ls_program *program
                                         const ls_state_range *range, const ls_box *box, void *data,
                                         ls_dtype dtype, ls_error *error);
 
+/* Gets of elements [first, first + count) of the whole tensor those that this rank saves, and zeros
+ * in place of the others: the sum over all ranks is ls_rank_read_parameter's. Not collective. */
+LS_CHECKED ls_status ls_rank_read_share(ls_rank *rank, const ls_program *program, int parameter,
+                                        ls_state_part part, int64_t first, int64_t count,
+                                        void *data, ls_dtype dtype, ls_error *error);
+
 /* Gets elements [first, first + count) of the whole tensor on every rank, in `dtype` (the type of
  * accumulation: fp32, or fp64 in fp64 runs). Each element comes from the rank that saves it.
  * Collective: all ranks. `program` must be program 0 of the rank. */

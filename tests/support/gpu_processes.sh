@@ -1,4 +1,4 @@
-# What tests of training on GPUs by processes share, one GPU for each; sourced behind stand_ins.sh.
+# What tests of training on GPUs by processes share, one GPU for each; sourced behind stand_ins.sh by a test in the folder $tests.
 # $steps: of run.yaml. $GPUS: what the stand-ins are told, $GPUS_1: what rank 1's are, where that is
 # something else. $APART: yes where each process takes itself for one of another host. $mpi: whether
 # there are processes; where there are none, that is said.
@@ -24,11 +24,8 @@ exec "$plain" "\$@"
 END
 chmod +x gpu
 
-cat >llama.json <<'END'
-{"model_type": "llama", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 96,
- "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
- "max_position_embeddings": 32}
-END
+. "$tests/support/gpu_models.sh"
+sed -i 's/"num_hidden_layers": 4/"num_hidden_layers": 2/' llama.json
 cat >tied.json <<'END'
 {"model_type": "llama", "vocab_size": 259, "hidden_size": 32, "intermediate_size": 48,
  "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 32,

@@ -11,6 +11,7 @@
 #define _GNU_SOURCE
 #include "device/cuda/driver_calls.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -113,9 +114,11 @@ static int gpu_of_file(int file) {
 
 /* Files of GPUs' memory that the program has open still, beside those of the driver itself. */
 static int stand_in_files_left(void) {
-  enum { MOST_FILES = 4096 };
   int count = 0;
-  for (int file = 0; file < MOST_FILES; file++) count += gpu_of_file(file) >= 0;
+  DIR *files = opendir("/proc/self/fd");
+  for (const struct dirent *each; files && (each = readdir(files));)
+    count += *each->d_name != '.' && gpu_of_file(atoi(each->d_name)) >= 0;
+  if (files) closedir(files);
   for (int a = 0; a < MOST; a++) count -= allocations[a].references || allocations[a].maps;
   return count;
 }

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "cuda/shim_run.h"
@@ -601,6 +602,16 @@ typedef struct transfer {
   bool to_device, from_device;
 } transfer;
 
+/* Many whole pages of a file are given back, which leaves zeros: most are never looked at. */
+static void clear(char *at, size_t bytes) {
+  enum { PAGE = 4096, MANY = 64 * PAGE };
+  char *first = (char *)(((size_t)at + PAGE - 1) / PAGE * PAGE);
+  char *end = (char *)(((size_t)at + bytes) / PAGE * PAGE);
+  const bool given = bytes >= MANY && !madvise(first, (size_t)(end - first), MADV_REMOVE);
+  memset(at, 0, given ? (size_t)(first - at) : bytes);
+  if (given) memset(end, 0, (size_t)(at + bytes - end));
+}
+
 /* What was there as it was put may be gone by now. */
 static CUresult run_transfer(void *data) {
   const transfer *of = data;
@@ -610,7 +621,7 @@ static CUresult run_transfer(void *data) {
   if (of->from)
     memmove(of->to, of->from, of->bytes);
   else
-    memset(of->to, 0, of->bytes), cleared += of->bytes;
+    clear(of->to, of->bytes), cleared += of->bytes;
   return CUDA_SUCCESS;
 }
 
