@@ -69,6 +69,20 @@ else
   echo "skipped: several runs at once (one core)"
 fi
 
+# So it is with GPUs, of which each run has so many as devices.
+stand_in=$(dirname "$lockstep")/tests/stand_in
+if [ "$cores" -ge 2 ] && nm -D "$stand_in/libcuda.so.1" 2>/dev/null | grep -q cuLaunchKernelEx && ! nm "$lockstep" | grep -q __asan; then
+  LD_LIBRARY_PATH=$stand_in LS_STAND_IN=gpus=4 CUDA_VISIBLE_DEVICES=3,1,0,2 "$lockstep" sweep "$work/run.yaml" train.lr=1e-3,1e-2 \
+    dtype=fp32 train.steps=2 eval.every=0 out="$work/gpus" -n 2 --at-once 2 >"$work/table" 2>"$work/errors" || fail "GPUs: $(cat "$work/errors")"
+  [ "$(cat "$work"/gpus/*.log | grep -c '^2 GPUs .* are visible and taken')" -eq 2 ] || fail "GPUs: $(cat "$work"/gpus/*.log)"
+  code=0
+  LD_LIBRARY_PATH=$stand_in LS_STAND_IN=gpus=4 "$lockstep" sweep "$work/run.yaml" train.lr=1e-3,1e-2 out="$work/many" -n 3 --at-once 2 \
+    >"$work/table" 2>"$work/errors" || code=$?
+  [ $code -eq 2 ] && grep -q 'found 2 runs of 3 GPUs; 4 are visible' "$work/errors" || fail "too few GPUs: $code, $(cat "$work/errors")"
+else
+  echo "skipped: several runs on GPUs at once (no stand-ins that run kernels, or sanitizers)"
+fi
+
 # A signal stops it, and the run saves its state.
 "$lockstep" sweep "$work/run.yaml" train.lr=1e-3,1e-2 train.steps=1000000 eval.every=1000000 out="$work/long" \
   >"$work/table" 2>"$work/errors" &
