@@ -7,13 +7,20 @@
 #include "base/file.h"
 #include "text/json.h"
 
+/* A step of a year is none. */
+#define MOST_MICROSECONDS 3.2e13
+
 /* "begin all-gather of layers.0" is an all-gather. */
 static ls_kind_seconds *kind_of(ls_arena *arena, ls_kind_comparison *made, const char *name) {
   static const char *const phases[] = {"begin ", "end of "};
   for (int p = 0; p < 2; p++)
     if (strncmp(name, phases[p], strlen(phases[p])) == 0) name += strlen(phases[p]);
   const char *of = strstr(name, " of ");
-  const size_t length = of ? (size_t)(of - name) : strlen(name);
+  size_t length = of ? (size_t)(of - name) : strlen(name);
+  if (length >= sizeof made->kinds.items->name) { /* of another program: cut between characters */
+    length = sizeof made->kinds.items->name - 1;
+    while (length && ((unsigned char)name[length] & 0xc0) == 0x80) length--;
+  }
   for (int k = 0; k < made->kinds.count; k++)
     if (strlen(made->kinds.items[k].name) == length &&
         strncmp(made->kinds.items[k].name, name, length) == 0)
@@ -44,6 +51,10 @@ static ls_status add_event(ls_arena *arena, ls_kind_comparison *made, const char
   LS_TRY(ls_json_string(&object, "name", &name, error));
   LS_TRY(ls_json_number(&object, "ts", &start, error));
   LS_TRY(ls_json_number(&object, "dur", &duration, error));
+  if (!(start >= 0 && start <= MOST_MICROSECONDS && duration >= 0 && duration <= MOST_MICROSECONDS))
+    return ls_fail(error, LS_INPUT,
+                   "%s: an event from %g for %g microseconds; expected 0 to %g of each", path,
+                   start, duration, MOST_MICROSECONDS);
   kind_of(arena, made, name)->measured += duration * 1e-6 / processes;
   if ((start + duration) * 1e-6 > made->measured) made->measured = (start + duration) * 1e-6;
   return LS_OK;
