@@ -14,6 +14,7 @@
 #include "support/layouts.h"
 #include "support/pairs.h"
 #include "support/test_folder.h"
+#include "support/test_seed.h"
 
 enum {
   MODEL,
@@ -253,10 +254,7 @@ static double run_case(const ls_pairs_case *chosen) {
 
 static void gpus_train_as_the_cpu_does(void **state) {
   (void)state;
-  const char *given = getenv("LS_SEED");
-  ls_pairs about = {.factors = FACTORS,
-                    .possible = is_possible,
-                    .seed = given ? strtoull(given, NULL, 10) : SEED};
+  ls_pairs about = {.factors = FACTORS, .possible = is_possible, .seed = test_seed(SEED)};
   for (int f = 0; f < FACTORS; f++) about.options[f] = factors[f].options;
   assert_int_equal(ls_pipeline_kind_count, SCHEDULES);
   for (int model = 0; model < MODELS; model++)

@@ -2,7 +2,7 @@
  * whose weights are largest. Internal to this room.
  *
  *   LS_TRY(ls_kept_columns_choose(arena, &config, graph, weights, &small, &columns, error));
- *   const int64_t *rows = ls_kept_columns_of(columns, &about, layer, 0);
+ *   const int64_t *rows = ls_kept_columns_of(columns, &about, layer, 0, &count);
  *
  * What is chosen does not change: thread-safe. */
 #ifndef LS_CHECKPOINT_KEEP_COLUMNS_H
