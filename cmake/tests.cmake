@@ -68,12 +68,15 @@ include(cmake/stand_ins.cmake)
 
 # Linked with the shared library, 200 programs take 20 MB; with the static one 2.5 GB and minutes.
 # Tests of the command's files are static as the command is.
+function(lockstep_library_of source library)
+  set(${library} lockstep_shared PARENT_SCOPE)
+  if(source MATCHES "^src/cli/" AND TARGET lockstep_command)
+    set(${library} lockstep_command PARENT_SCOPE)
+  endif()
+endfunction()
 function(lockstep_test_program name source)
   add_executable(${name} ${source})
-  set(library lockstep_shared)
-  if(source MATCHES "^src/cli/" AND TARGET lockstep_command)
-    set(library lockstep_command)
-  endif()
+  lockstep_library_of(${source} library)
   target_link_libraries(${name} PRIVATE $<TARGET_NAME_IF_EXISTS:lockstep_test_support> ${library}
     lockstep_options PkgConfig::LS_CMOCKA)
   set_target_properties(${name} PROPERTIES
@@ -158,7 +161,8 @@ foreach(source ${fuzz_sources})
   get_filename_component(name ${source} NAME_WE)
   add_executable(${name}_replay ${source} tests/support/fuzz_replay.c)
   target_include_directories(${name}_replay PRIVATE tests)
-  target_link_libraries(${name}_replay PRIVATE lockstep_shared lockstep_options)
+  lockstep_library_of(${source} library)
+  target_link_libraries(${name}_replay PRIVATE ${library} lockstep_options)
   set_target_properties(${name}_replay PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   string(REGEX REPLACE "_fuzz$" "" corpus ${name})
