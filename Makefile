@@ -86,7 +86,7 @@ check-full: check
 # say so: ranks_command_test is Open MPI's.
 check-mpich:
 	cmake -S . -B build/mpich -DCMAKE_BUILD_TYPE=Release -DMPI_C_COMPILER=mpicc.mpich
-	cmake --build build/mpich --parallel $(JOBS) --target lockstep comm_plan_test
+	cmake --build build/mpich --parallel $(JOBS) --target lockstep comm_plan_test faults_preload
 	MPIRUN=mpiexec.mpich ctest --test-dir build/mpich --output-on-failure \
 	  -R '^(comm_mpi|cli|pictures)_test$$'
 
