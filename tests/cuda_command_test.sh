@@ -99,6 +99,15 @@ settings=gpus=4
 untried "several GPUs together" model=gpt2.json dtype=fp32 device.tune=false mesh.dp_shard=2
 says "M parameters in fp32 on 2 GPUs (dp_replicate 1, dp_shard 2, tp 1, zero-3)"
 
+# Presets as people name them, on one GPU and on eight.
+settings=gpus=8 steps=2
+for preset in "llama-3m mesh.dp_shard=4 mesh.tp=2 zero=3" "gpt2-10m mesh.dp_shard=2 mesh.pp=4 zero=2 train.microbatches=2"; do
+  words="model=${preset%% *} dropout=0 dtype=fp32 train.batch=8 train.steps=2 train.warmup=0"
+  both 5e-6 $words
+  both 5e-6 $words ${preset#* }
+done
+settings=gpus=4 steps=4
+
 # What is offloaded is pinned, moved and updated by the CPU's kernels.
 both 5e-6 model=llama.json dtype=fp32 offload.optimizer=nvme offload.parameters=nvme offload.activations=host offload.path=.
 both 5e-6 model=llama.json dtype=fp32 device.graphs=false train.microbatches=2
