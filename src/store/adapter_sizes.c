@@ -4,7 +4,6 @@
 #include <pcre2.h>
 #include <string.h>
 
-#include "store/names.h"
 #include "store/parameter_names.h"
 #include "text/distance.h"
 
@@ -32,13 +31,10 @@ static bool is_target(const ls_model_config *config, int linear) {
 /* Those that have adapters. */
 static ls_status list_products(ls_arena *arena, const ls_model_config *config, product_list *list,
                                ls_error *error) {
-  ls_model_config bare = *config;
-  bare.lora_rank = bare.lora_targets = bare.lora_modules = 0;
-  const ls_build_options one = {.mode = LS_MODEL_FORWARD, .tokens = 1, .sequence = 1};
+  ls_model_config bare;
   ls_graph *graph;
   ls_weight_plan plan;
-  LS_TRY(ls_model_build(arena, &bare, &one, &graph, error));
-  LS_TRY(ls_weights_plan(arena, &bare, graph, &plan, error));
+  LS_TRY(ls_adapters_bare_plan(arena, config, &bare, &graph, &plan, error));
   LS_TRY(ls_parameter_names_list(arena, &bare, graph, &list->names, error));
   list->parameters = graph->parameters.count;
   list->items = LS_NEW_ARRAY(arena, product, plan.count + 1);
@@ -58,11 +54,20 @@ static ls_status list_products(ls_arena *arena, const ls_model_config *config, p
   return LS_OK;
 }
 
-/* Behind the layer's number, as ls_adapters' targets are: whole, or from a point on. */
-static bool ends_with(const char *module, const char *word) {
-  const size_t length = strlen(module), end = strlen(word);
-  if (length < end || strcmp(module + length - end, word) != 0) return false;
+bool ls_adapter_name_covers(const char *name, const char *module) {
+  const size_t length = strlen(module), end = strlen(name);
+  if (length < end || strcmp(module + length - end, name) != 0) return false;
   return length == end || module[length - end - 1] == '.';
+}
+
+ls_status ls_adapters_bare_plan(ls_arena *arena, const ls_model_config *config,
+                                ls_model_config *bare, ls_graph **graph, ls_weight_plan *plan,
+                                ls_error *error) {
+  const ls_build_options one = {.mode = LS_MODEL_FORWARD, .tokens = 1, .sequence = 1};
+  *bare = *config;
+  bare->lora_rank = bare->lora_targets = bare->lora_modules = 0;
+  LS_TRY(ls_model_build(arena, bare, &one, graph, error));
+  return ls_weights_plan(arena, bare, *graph, plan, error);
 }
 
 /* As PEFT matches: re.match(r"(.*\.)?(PATTERN)$", module). */
@@ -79,15 +84,19 @@ static ls_status cover_by_pattern(ls_arena *arena, const product_list *list, con
   pcre2_match_data *data = pcre2_match_data_create(1, NULL);
   pcre2_match_context *context = pcre2_match_context_create(NULL);
   pcre2_set_match_limit(context, MATCH_LIMIT);
-  for (int p = 0; p < list->count; p++) {
+  code = 0;
+  for (int p = 0; p < list->count && (code >= 0 || code == PCRE2_ERROR_NOMATCH); p++) {
     const char *module = list->items[p].module;
-    covered[p] =
-        pcre2_match(compiled, (PCRE2_SPTR)module, strlen(module), 0, 0, data, context) >= 0;
+    code = pcre2_match(compiled, (PCRE2_SPTR)module, strlen(module), 0, 0, data, context);
+    covered[p] = code >= 0;
   }
   pcre2_match_context_free(context);
   pcre2_match_data_free(data);
   pcre2_code_free(compiled);
-  return LS_OK;
+  if (code >= 0 || code == PCRE2_ERROR_NOMATCH) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%.80s: found a regular expression that takes too long; expected a module's name",
+                 pattern);
 }
 
 /* With the nearest of names such as "down_proj", or what `error` has to say of parameters. */
@@ -110,7 +119,7 @@ static ls_status cover_by_name(ls_arena *arena, const product_list *list, const 
                                bool *covered, ls_error *error) {
   bool any = false;
   for (int p = 0; p < list->count; p++) {
-    covered[p] = ends_with(list->items[p].module, name);
+    covered[p] = ls_adapter_name_covers(name, list->items[p].module);
     any |= covered[p];
   }
   if (any) return LS_OK;

@@ -8,7 +8,16 @@
 #define LS_STORE_ADAPTER_SIZES_H
 
 #include "store/adapters.h"
+#include "store/names.h"
 #include "text/json.h"
+
+/* As PEFT matches a name: the whole of a module's, or what is behind a point of it. */
+bool ls_adapter_name_covers(const char *name, const char *module);
+
+/* The graph of a model without its adapters, and how files store it, in the arena. */
+LS_CHECKED ls_status ls_adapters_bare_plan(ls_arena *arena, const ls_model_config *config,
+                                           ls_model_config *bare, ls_graph **graph,
+                                           ls_weight_plan *plan, ls_error *error);
 
 /* Sets config->lora_sizes of a model whose targets are set, in the arena, where asked->groups make
  * any differ. LS_INPUT: a group covers no product that has adapters. */

@@ -43,13 +43,10 @@ static const char *module_name(ls_arena *arena, const char *plain) {
 /* The products of a block, by the model's graph without adapters. */
 static ls_status list_modules(ls_arena *arena, const ls_model_config *config, module_list *list,
                               ls_error *error) {
-  ls_model_config bare = *config;
-  bare.lora_rank = bare.lora_targets = bare.lora_modules = 0;
-  const ls_build_options one = {.mode = LS_MODEL_FORWARD, .tokens = 1, .sequence = 1};
+  ls_model_config bare;
   ls_graph *graph;
   ls_weight_plan plan;
-  LS_TRY(ls_model_build(arena, &bare, &one, &graph, error));
-  LS_TRY(ls_weights_plan(arena, &bare, graph, &plan, error));
+  LS_TRY(ls_adapters_bare_plan(arena, config, &bare, &graph, &plan, error));
   list->count = 0;
   list->items = LS_NEW_ARRAY(arena, module, LS_MODEL_LINEARS);
   for (int t = 0; t < plan.count; t++) {
@@ -66,13 +63,6 @@ static ls_status list_modules(ls_arena *arena, const ls_model_config *config, mo
     }
   }
   return LS_OK;
-}
-
-/* As PEFT matches: the whole name, or what is behind a point of it. */
-static bool covers(const char *target, const char *name) {
-  const size_t length = strlen(name), end = strlen(target);
-  if (length < end || strcmp(name + length - end, target) != 0) return false;
-  return length == end || name[length - end - 1] == '.';
 }
 
 static const char *last_word(const char *name) {
@@ -117,7 +107,7 @@ static ls_status apply_target(ls_arena *arena, const module_list *list, const ch
   bool any = false;
   for (int m = 0; m < list->count; m++) {
     const module *each = &list->items[m];
-    if (!all && !covers(target, each->name)) continue;
+    if (!all && !ls_adapter_name_covers(target, each->name)) continue;
     if (each->unlike)
       return ls_fail(error, LS_INPUT,
                      "%s%s, which files of %s keep as one tensor of several products: adapters of "

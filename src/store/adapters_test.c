@@ -285,7 +285,8 @@ static void patterns_are_pefts(void **state) {
   } bad[] = {{"\"rank_pattern\": {\"c_proj\": 0}", "rank_pattern: c_proj: expected a whole number"},
              {"\"rank_pattern\": {\"c_proj\": 2.5}", "expected a whole number from 1"},
              {"\"alpha_pattern\": {\"c_proj\": -1}", "alpha_pattern: c_proj: expected a number"},
-             {"\"rank_pattern\": {\"c_(proj\": 3}", "c_(proj: found no regular expression"}};
+             {"\"rank_pattern\": {\"c_(proj\": 3}", "c_(proj: found no regular expression"},
+             {"\"rank_pattern\": {\"([a-z_.0-9]+)+[A-Z]\": 3}", "that takes too long"}};
   for (size_t b = 0; b < sizeof bad / sizeof *bad; b++) {
     const char *text = ls_arena_printf(arena, form, base, bad[b].keys);
     assert_int_equal(read_folder(text, &config, &error), LS_INPUT);
