@@ -75,7 +75,7 @@ check-full: check
 	  echo "== ONEDNN_MAX_CPU_ISA=$$isa"; \
 	  ONEDNN_MAX_CPU_ISA=$$isa tools/run_tests.sh build:quick || exit 1; \
 	done
-	tools/run_tests.sh build/debug:long
+	tools/run_tests.sh build/debug:long build:full
 	$(MAKE) check-matrix check-mutants check-kills check-seeds
 	LS_FAULTS_MATRIX=1 build/tests/faults_test
 	LS_FAULTS=all tests/inject_command_test.sh build/lockstep

@@ -35,4 +35,5 @@ file(GLOB tree_tests RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS tests/*.c te
 # What several tests share; the replay driver is a main() for fuzz targets, and the faults are
 # preloaded.
 file(GLOB support_sources RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS tests/support/*.c)
-list(REMOVE_ITEM support_sources tests/support/fuzz_replay.c tests/support/faults_preload.c)
+list(REMOVE_ITEM support_sources tests/support/fuzz_replay.c tests/support/faults_preload.c
+  tests/support/quick_rates.c)

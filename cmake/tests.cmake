@@ -22,6 +22,11 @@ function(lockstep_test name)
       set(label long)
     endif()
   endforeach()
+  foreach(pattern ${LS_FULL_TESTS})
+    if(name MATCHES "${pattern}")
+      set(label full)
+    endif()
+  endforeach()
   add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   foreach(pattern ${LS_LONGEST_TESTS})
     if(name MATCHES "${pattern}")
@@ -89,6 +94,12 @@ function(lockstep_test_program name source)
   add_dependencies(${name} stand_ins)
   lockstep_test(${name} ${CMAKE_BINARY_DIR}/tests/${name})
 endfunction()
+
+# What bench_command_test.sh has rates from.
+add_executable(quick_rates tests/support/quick_rates.c)
+target_link_libraries(quick_rates PRIVATE lockstep_shared lockstep_options)
+set_target_properties(quick_rates PROPERTIES
+  RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 
 # CUDA kernels as C++ for the CPU (tests/cuda/shim_run.h): what the tests named cuda_*_test run.
 include(CheckLanguage)
