@@ -73,7 +73,7 @@ static void test_numbers_have_no_exponent(void **state) {
                {15e12, "15T"},    {2e15, "2000T"},  {-8e5, "-800k"},  {999999.9, "1M"},
                {0.0001, "0.0001"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    char text[LS_AXIS_TEXT];
+    char text[LS_TICK_TEXT];
     ls_axis_number(text, cases[i].value);
     assert_string_equal(text, cases[i].text);
   }

@@ -36,7 +36,7 @@ static void draw_x_tick(void *context, double value) {
   const frame *of = context;
   if (value < 0) return;
   const double x = x_of(of, value);
-  char text[LS_AXIS_TEXT];
+  char text[LS_TICK_TEXT];
   ls_axis_number(text, value);
   fprintf(of->stream,
           "<line x1='%.1f' y1='%d' x2='%.1f' y2='%d' class='grid'/>"
@@ -47,7 +47,7 @@ static void draw_x_tick(void *context, double value) {
 static void draw_y_tick(void *context, double value) {
   const frame *of = context;
   const double y = y_of(of, value);
-  char text[LS_AXIS_TEXT];
+  char text[LS_TICK_TEXT];
   ls_axis_number(text, value);
   fprintf(of->stream,
           "<line x1='%d' y1='%.1f' x2='%d' y2='%.1f' class='grid'/>"
