@@ -51,6 +51,10 @@ xml memory.svg
 grep -q 'peak .* bytes), in action' memory.svg || fail "no peak in memory.svg"
 run show run.yaml -n 4 --memory-map last.svg --rank 3
 grep -q 'memory of a device of stage 3' last.svg || fail "--rank 3 is not of stage 3"
+run show run.yaml -n 4 --html page.html
+for picture in plan.svg memory.svg page.html; do
+  grep -q 'prefers-color-scheme: *dark' $picture || fail "$picture is not dark for who reads in the dark"
+done
 refused show run.yaml -n 4 --timeline plan.png
 refused show run.yaml -n 4 --memory-map memory.png
 refused show run.yaml -n 4 --memory-map memory.svg --rank 4

@@ -72,7 +72,7 @@ run 2 plan $model --on 4xA100-SXM-80 experts.tensor_parallel=false
 says "experts.tensor_parallel: expected a model with experts; leave it out"
 
 run 2 plan $model --on 4xA100-SXM-80 --fix mesh.tp=5
-says "mesh.tp=5 does not divide 4 devices"
+says "mesh.tp=5 does not divide 4 devices; expected 1, 2 or 4"
 run 2 plan $model --on 8xA100-SXM-80 --fix mesh.tp=4 --fix mesh.pp=4
 says "with the other axes that are given 16 ranks, which do not divide 8 devices"
 run 2 plan $model --on 8xA100-SXM-80 --fix mesh.pp=4 --fix mesh.pp=2

@@ -222,6 +222,47 @@ static void test_what_does_not_fit_is_not_called_fitting(void **state) {
   }
 }
 
+/* Nine rows that ran and seven that did not, of layouts whose state alone tells (the notes say by
+ * what): none that ran out of memory is called fitting, and what is called wrongly is counted. */
+static void test_calls_of_memory_are_counted(void **state) {
+  (void)state;
+  published_table table;
+  ls_error error = {0};
+  char *text;
+  size_t bytes;
+  assert_int_equal(
+      ls_file_read(catalog->arena, "tests/data/published/memory.csv", &text, &bytes, &error),
+      LS_OK);
+  published_read(catalog->arena, text, &table);
+  assert_int_equal(table.rows.count, 16);
+  for (int r = 0; r < table.rows.count; r++) {
+    published_row *row = &table.rows.items[r];
+    published_case made;
+    assert_int_equal(published_case_make(catalog, &table, row, &made, &error), LS_OK);
+    row->capacity = (double)made.accelerator.memory_mib / 1024;
+    row->predicted = published_memory(&made, published_family_of(&table, row));
+    published_take_value(&table, row);
+  }
+  published_calls calls = published_count_calls(&table);
+  assert_int_equal(calls.out_of_memory, 7);
+  assert_int_equal(calls.refused, 7);
+  assert_int_equal(calls.called_fitting, 0);
+  assert_int_equal(calls.fitted, 9);
+  assert_int_equal(calls.held, 9);
+  assert_int_equal(calls.called_large, 0);
+  table.rows.items[9].predicted = 1;   /* ran out, and is called fitting */
+  table.rows.items[10].why = "a test"; /* ran out, and was not done */
+  table.rows.items[0].predicted = 999; /* ran, and is called too large */
+  table.rows.items[1].why = "a test";
+  calls = published_count_calls(&table);
+  assert_int_equal(calls.out_of_memory, 7);
+  assert_int_equal(calls.refused, 5);
+  assert_int_equal(calls.called_fitting, 1);
+  assert_int_equal(calls.fitted, 9);
+  assert_int_equal(calls.held, 7);
+  assert_int_equal(calls.called_large, 1);
+}
+
 /* A row that ran, and whose state no device holds, trained adapters; one that tells no chunks of
  * its stages interleaves where its family does. */
 static void test_what_rows_leave_open_is_settled(void **state) {
@@ -323,6 +364,7 @@ int main(void) {
       cmocka_unit_test(test_memory_is_accounted_for),
       cmocka_unit_test(test_parameters_tell_layers),
       cmocka_unit_test(test_what_does_not_fit_is_not_called_fitting),
+      cmocka_unit_test(test_calls_of_memory_are_counted),
       cmocka_unit_test(test_what_rows_leave_open_is_settled),
       cmocka_unit_test(test_shared_keys_are_compiled),
       cmocka_unit_test(test_traits_change_the_step),

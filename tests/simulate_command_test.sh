@@ -14,9 +14,15 @@ says " published runs on several hosts"
 grep -q "^  activations kept .*[0-9]" output || fail "no memory by category"
 run 0 simulate $model train.batch=64 mesh.dp_shard=64 --on 64xH100-SXM --slow host3=0.5
 says "waiting for host3: dp_shard, reduce-scatter"
+says "speed of host3=0.5"
+run 0 simulate $model train.batch=64 mesh.dp_shard=64 --on 64xH100-SXM --slow host3=0.9 --link ib=0.5 --html both.html
+says "rate of ib=0.5"
+grep -q "<td>rate of ib=0.5</td>" both.html || fail "the page does not say what was changed"
+grep -q "h100-sxm-80, host3=0.9, ib=0.5<" both.html || fail "the picture does not say what was changed"
 run 0 simulate $model train.batch=64 mesh.dp_shard=64 --on 64xH100-SXM --slow host3=0.5,host5=0.5 --json
 says '"name": "waiting for host3 and others: dp_shard, reduce-scatter"'
 says '"reason": "slow host"'
+says '"slow": "host3=0.5,host5=0.5"'
 says '"low_s": '
 says '"first_stage": 0'
 seconds() { # words...: of a step
@@ -77,11 +83,18 @@ says "which fits"
 run 2 simulate $model train.batch=64 --on 64xH100-SXM --slow host8=0.5
 says "expected host0 to host7"
 run 2 simulate $model train.batch=64 --on 64xH100-SXM --slow rack1=0.5
-says "expected hostN=FACTOR, as in host3=0.5"
+says "expected hostN=FACTOR, a number above 0, as in host3=0.5"
 run 2 simulate $model train.batch=64 --on 64xH100-SXM --link wire=0.5
 says "expected peer (nvlink), network (ib), host or drive"
+run 2 simulate $model train.batch=64 --on 64xH100-SXM --link ibb=0.5
+says "expected peer (nvlink), network (ib), host or drive"
 run 2 simulate $model train.batch=64 --on 64xH100-SXM --link network=0
-says "network=FACTOR"
+says "network=FACTOR, a number above 0"
+run 2 simulate $model train.batch=8 --on 8xH100-SXM --slow host1=0.5
+says "expected host0, the only one"
+run 2 simulate $model train.batch=64 mesh.dp_shard=64 --on 64xH100-SXM --timeline step.png
+says "expected a name that ends with .svg (a picture) or .json"
+[ ! -e step.png ] || fail "a picture of another kind was written"
 run 2 simulate $model train.batch=64 --on 64xH100-SXM --tokens many
 says "expected a count, as 1B"
 run 2 simulate $model train.batch=8 mesh.dp_shard=8 offload.optimizer=nvme --on 8xH100-SXM

@@ -59,9 +59,14 @@ void published_read(ls_arena *arena, const char *text, published_table *made) {
   }
 }
 
+static bool ran_out(const published_table *of, const published_row *row) {
+  return strcmp(published_cell(of, row, "value"), "OOM") == 0;
+}
+
 published_kind published_kind_of(const published_table *of, const published_row *row) {
-  return strcmp(published_cell(of, row, "metric"), "mem_gib") == 0 ? PUBLISHED_MEMORY
-                                                                   : PUBLISHED_TIME;
+  return strcmp(published_cell(of, row, "metric"), "mem_gib") == 0 || ran_out(of, row)
+             ? PUBLISHED_MEMORY
+             : PUBLISHED_TIME;
 }
 
 bool published_is_fitted(const published_table *of, const published_row *row) {
@@ -87,7 +92,7 @@ void published_take_value(const published_table *of, published_row *row) {
   const char *metric = published_cell(of, row, "metric");
   const double value = published_number(of, row, "value", NAN);
   const double devices = published_number(of, row, "n_gpus", 1);
-  row->out_of_memory = strcmp(published_cell(of, row, "value"), "OOM") == 0;
+  row->out_of_memory = ran_out(of, row);
   row->measured = row->out_of_memory ? NAN : value;
   if (strcmp(metric, "tokens_per_s_per_gpu") == 0)
     row->measured = published_number(of, row, "global_batch_seqs", 0) *
@@ -104,6 +109,25 @@ double published_error(const published_row *row) {
 
 bool published_fits(const published_row *row) {
   return row->predicted <= 0.9 * row->capacity;
+}
+
+published_calls published_count_calls(const published_table *of) {
+  published_calls made = {0};
+  for (int i = 0; i < of->rows.count; i++) {
+    const published_row *row = &of->rows.items[i];
+    if (published_kind_of(of, row) != PUBLISHED_MEMORY) continue;
+    const bool done = !row->why, fits = done && published_fits(row);
+    if (row->out_of_memory) {
+      made.out_of_memory++;
+      made.refused += done && !fits;
+      made.called_fitting += fits;
+    } else {
+      made.fitted++;
+      made.held += fits;
+      made.called_large += done && !fits;
+    }
+  }
+  return made;
 }
 
 static int by_size(const void *a, const void *b) {

@@ -43,6 +43,7 @@ const char *published_cell(const published_table *of, const published_row *row, 
 double published_number(const published_table *of, const published_row *row, const char *column,
                         double otherwise);
 
+/* What a row that ran out of memory says is memory, whatever was to be measured. */
 published_kind published_kind_of(const published_table *of, const published_row *row);
 
 /* Whether a row is of the half on which constants are fitted: its row_id's hash is even. */
@@ -82,6 +83,16 @@ double published_error(const published_row *row);
 /* Whether a row's prediction says that it fits: within nine tenths of the device. What is left is
  * for what no accounting has: the driver's context, fragments, buffers of communicators. */
 bool published_fits(const published_row *row);
+
+/* How memory was called: rows that ran out of it, and those whose memory was measured as they ran.
+ */
+typedef struct published_calls {
+  int out_of_memory, refused, called_fitting; /* refused: predicted not to fit; the rest of the rows
+                                                 that ran out could not be done */
+  int fitted, held, called_large;             /* likewise: held is right */
+} published_calls;
+
+published_calls published_count_calls(const published_table *of);
 
 /* Sources in the order of their first rows. */
 const char **published_sources(ls_arena *arena, const published_table *of, int *count);

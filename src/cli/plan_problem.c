@@ -156,16 +156,34 @@ static ls_status check_held(const ls_run_file *run, ls_error *error) {
   return is_held(run, "schedule") ? ls_pipeline_kind_find(run->schedule, &kind, error) : LS_OK;
 }
 
+/* "1, 2, 4 or 8": what divides `devices`, if not too many do. */
+static const char *list_divisors(ls_arena *arena, int devices) {
+  enum { MOST = 24 };
+  int divisors[MOST], count = 0;
+  for (int d = 1; d <= devices && count < MOST; d++)
+    if (devices % d == 0) divisors[count++] = d;
+  if (count == MOST) return "a number that does";
+  const char *text = "";
+  for (int i = 0; i < count; i++)
+    text = ls_arena_printf(arena, "%s%s%d", text,
+                           !i              ? ""
+                           : i < count - 1 ? ", "
+                                           : " or ",
+                           divisors[i]);
+  return text;
+}
+
 /* Axes that are held are factors of the number of devices. */
-static ls_status check_axes(const ls_plan_problem *problem, ls_error *error) {
+static ls_status check_axes(ls_arena *arena, const ls_plan_problem *problem, ls_error *error) {
   int64_t held = 1;
   for (int a = 0; a < LS_LAYOUT_AXES; a++) {
     const int size = ls_layout_size(&problem->base, a);
     if (!problem->held.axis[a]) continue;
     held *= size;
     if (problem->devices % size)
-      return ls_fail(error, LS_INPUT, "mesh.%s=%d does not divide %d devices", ls_layout_axis(a),
-                     size, problem->devices);
+      return ls_fail(error, LS_INPUT, "mesh.%s=%d does not divide %d devices; expected %s",
+                     ls_layout_axis(a), size, problem->devices,
+                     list_divisors(arena, problem->devices));
     if (problem->devices % held)
       return ls_fail(error, LS_INPUT,
                      "mesh.%s=%d: with the other axes that are given %lld ranks, which do not "
@@ -301,7 +319,7 @@ ls_status ls_plan_pose(ls_arena *arena, const ls_plan_question *question, const 
 }
 
 ls_status ls_planned_search(ls_arena *arena, ls_planned *of, ls_error *error) {
-  LS_TRY(check_axes(&of->problem, error));
+  LS_TRY(check_axes(arena, &of->problem, error));
   return ls_plan_make(arena, &of->problem, &of->plan, error);
 }
 

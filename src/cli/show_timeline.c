@@ -35,6 +35,14 @@ static bool ends_with(const char *text, const char *end) {
   return length > tail && strcmp(text + length - tail, end) == 0;
 }
 
+ls_status ls_timeline_check_name(const char *path, const char *otherwise, ls_error *error) {
+  if (ends_with(path, ".svg") || ends_with(path, ".json")) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "--timeline %s: expected a name that ends with .svg (a picture) or .json (for "
+                 "Perfetto)%s",
+                 path, otherwise);
+}
+
 ls_status ls_timeline_write(const ls_timeline *timeline, const char *path, ls_error *error) {
   ls_written_file file;
   LS_TRY(ls_written_file_begin(&file, error));
@@ -48,12 +56,8 @@ ls_status ls_timeline_write(const ls_timeline *timeline, const char *path, ls_er
 ls_status ls_show_timeline(ls_arena *arena, const ls_session *session, const char *path,
                            ls_error *error) {
   const ls_layout *layout = &session->layout;
-  const bool file = ends_with(path, ".svg") || ends_with(path, ".json");
-  if (!file && strcmp(path, "-") != 0)
-    return ls_fail(error, LS_INPUT,
-                   "--timeline %s: expected a name that ends with .svg (a picture) or .json (for "
-                   "Perfetto), or - for the terminal alone",
-                   path);
+  const bool file = strcmp(path, "-") != 0;
+  if (file) LS_TRY(ls_timeline_check_name(path, ", or - for the terminal alone", error));
   ls_pipeline *pipeline;
   ls_pipeline_times *times;
   LS_TRY(ls_chunks_pipeline(arena, layout, &pipeline, error));

@@ -10,6 +10,10 @@
 LS_CHECKED ls_status ls_show_timeline(ls_arena *arena, const ls_session *session, const char *path,
                                       ls_error *error);
 
+/* LS_INPUT: a name that ends otherwise than with .svg or .json; `otherwise`: what else is taken. */
+LS_CHECKED ls_status ls_timeline_check_name(const char *path, const char *otherwise,
+                                            ls_error *error);
+
 /* A timeline into a file: an SVG where its name ends with .svg, else a trace. */
 LS_CHECKED ls_status ls_timeline_write(const ls_timeline *timeline, const char *path,
                                        ls_error *error);

@@ -59,7 +59,8 @@ static ls_status next_factor(const char **at, const char *flag, const char *word
   right = right && *end == '=';
   if (right) *factor = strtod(end + 1, &end);
   if (!right || (*end && *end != ',') || !(*factor > 0) || !(*factor <= 1e6))
-    return ls_fail(error, LS_INPUT, "%s %s: expected %s%s=FACTOR, as in %s%s=0.5", flag, *at, word,
+    return ls_fail(error, LS_INPUT, "%s %s: expected %s%s=FACTOR, a number above 0, as in %s%s=0.5",
+                   flag, *at, word,
                    strcmp(word, "host") == 0 && strcmp(flag, "--slow") == 0 ? "N" : "", word,
                    strcmp(flag, "--slow") == 0 ? "3" : "");
   *at = *end ? end + 1 : end;
@@ -77,7 +78,9 @@ static ls_status read_slow(ls_arena *arena, const char *text, const ls_session *
     double factor = 0;
     LS_TRY(next_factor(&at, "--slow", "host", &host, &factor, error));
     if (host < 0 || host >= hosts)
-      return ls_fail(error, LS_INPUT, "--slow %s: expected host0 to host%d", text, hosts - 1);
+      return hosts == 1
+                 ? ls_fail(error, LS_INPUT, "--slow %s: expected host0, the only one", text)
+                 : ls_fail(error, LS_INPUT, "--slow %s: expected host0 to host%d", text, hosts - 1);
     for (int r = host * per_host; r < (host + 1) * per_host && r < session->devices; r++)
       speed[r] = factor;
   }
@@ -95,7 +98,10 @@ static ls_status read_links(const char *text, ls_sim_options *options, ls_error 
       {"host", LS_LINK_TO_HOST, LS_LINK_FROM_HOST},  {"drive", LS_LINK_DRIVE, LS_LINK_DRIVE}};
   for (const char *at = text ? text : ""; *at;) {
     size_t l = 0, count = sizeof links / sizeof *links;
-    while (l < count && strncmp(at, links[l].word, strlen(links[l].word)) != 0) l++;
+    const size_t length = strcspn(at, "=,");
+    while (l < count &&
+           (strlen(links[l].word) != length || strncmp(at, links[l].word, length) != 0))
+      l++;
     if (l == count)
       return ls_fail(error, LS_INPUT,
                      "--link %s: expected peer (nvlink), network (ib), host or drive, as in "
@@ -145,7 +151,10 @@ static ls_status answer(const ls_simulated *made, const request *asked, ls_error
 
 static ls_status simulate(ls_arena *arena, const ls_words *words, void *given, ls_error *error) {
   request *asked = given;
-  if (asked->timeline) LS_TRY(ls_command_check_file("--timeline", asked->timeline, error));
+  if (asked->timeline) {
+    LS_TRY(ls_timeline_check_name(asked->timeline, "", error));
+    LS_TRY(ls_command_check_file("--timeline", asked->timeline, error));
+  }
   if (asked->page) LS_TRY(ls_command_check_file("--html", asked->page, error));
   ls_simulated made = {0};
   made.tokens_text = asked->tokens;
@@ -181,6 +190,8 @@ static ls_status simulate(ls_arena *arena, const ls_words *words, void *given, l
   made.interval = ls_interval_of(cluster, devices);
   made.per_host = performance.per_host;
   made.rank_speed = options.rank_speed;
+  made.slow = asked->slow;
+  made.link = asked->link;
   made.step_tokens = (double)session->batch * (double)session->sequence;
   return answer(&made, asked, error);
 }

@@ -143,6 +143,12 @@ static void add_money(const ls_simulated *of, json_t *root) {
                         json_real(cluster->accelerator->watts * device_hours / 1000));
 }
 
+/* What --slow and --link changed. */
+static void add_changes(const ls_simulated *of, json_t *root) {
+  if (of->slow) json_object_set_new(root, "slow", json_string(of->slow));
+  if (of->link) json_object_set_new(root, "link", json_string(of->link));
+}
+
 /* What --tokens take. */
 static void add_tokens(const ls_simulated *of, json_t *root) {
   if (!(of->tokens > 0)) return;
@@ -176,6 +182,7 @@ void ls_simulated_print_json(const ls_simulated *of, const ls_kind_comparison *a
   json_object_set_new(root, "memory_bytes", json_integer(ls_session_bytes_needed(session, &stage)));
   add_money(of, root);
   add_tokens(of, root);
+  add_changes(of, root);
   for (int p = 0; p < report->parts.count; p++)
     if (report->parts.items[p].detail)
       json_object_set_new(compute, report->parts.items[p].name,

@@ -28,6 +28,9 @@ static void say_speed(making *m) {
   const double seconds = of->simulation->seconds;
   for (int i = 0; of->cluster && i < of->cluster->assumed.count; i++)
     say(m, i ? "" : "assumed", of->cluster->assumed.items[i]);
+  if (of->slow) say(m, "changed", ls_arena_printf(m->arena, "speed of %s", of->slow));
+  if (of->link)
+    say(m, of->slow ? "" : "changed", ls_arena_printf(m->arena, "rate of %s", of->link));
   say(m, "step", ls_arena_printf(m->arena, "%s, simulated", duration(m->arena, seconds)));
   if (of->interval) say(m, "interval", ls_interval_print(m->arena, of->interval, seconds));
   say(m, "tokens/s",
@@ -229,9 +232,10 @@ const ls_timeline *ls_simulated_timeline(const ls_simulated *of, ls_timeline_det
   for (int s = 0; s < made->stages; s++) ranks[s] = made->stage[s].rank;
   const ls_timeline_run run = {
       .stages = stages,
-      .title =
-          ls_arena_printf(arena, "%s on %d x %s", of->session->run->model, of->session->devices,
-                          of->cluster ? of->cluster->accelerator->id : "this machine"),
+      .title = ls_arena_printf(
+          arena, "%s on %d x %s%s%s%s%s", of->session->run->model, of->session->devices,
+          of->cluster ? of->cluster->accelerator->id : "this machine", of->slow ? ", " : "",
+          of->slow ? of->slow : "", of->link ? ", " : "", of->link ? of->link : ""),
       .ranks = ranks,
       .rank_count = made->stages};
   return ls_timeline_measured(arena, &run, ls_simulation_recording(arena, made, &stages[0]->mesh),

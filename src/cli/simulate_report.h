@@ -19,6 +19,7 @@ typedef struct ls_simulated {
   double peak_flops;        /* of one device, by its data sheet; of this machine as measured */
   double step_tokens, tokens;
   const char *tokens_text; /* of `tokens`, as it was asked for */
+  const char *slow, *link; /* what was made slower, as it was asked for; NULL: nothing */
 } ls_simulated;
 
 /* A line of what is said first: "tokens/s", "700131, 10939.5 of a device". */

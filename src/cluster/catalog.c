@@ -1,5 +1,6 @@
 #include "cluster/catalog.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -204,8 +205,18 @@ static const char *list_beginning(const ls_catalog *catalog, const char *word) {
   return text;
 }
 
+/* Letters and digits alone: where the dashes are is what is often mistaken. */
+static char *squeezed(ls_arena *arena, const char *text) {
+  char *made = ls_arena_strdup(arena, text), *to = made;
+  for (const char *at = text; *at; at++)
+    if (isalnum((unsigned char)*at)) *to++ = *at;
+  *to = 0;
+  return made;
+}
+
 /* The three ids that a mistyped one is nearest to. */
-static const char *list_nearest(const ls_catalog *catalog, const char *word) {
+static const char *list_nearest(const ls_catalog *catalog, const char *mistyped) {
+  const char *word = squeezed(catalog->arena, mistyped);
   const int known = catalog->accelerators.count, length = (int)strlen(word);
   bool *named = LS_NEW_ARRAY(catalog->arena, bool, known);
   const char *text = "";
@@ -213,8 +224,9 @@ static const char *list_nearest(const ls_catalog *catalog, const char *word) {
     int least = -1, best = 0;
     for (int i = 0; i < known; i++) {
       if (named[i]) continue;
-      const char *start = ls_arena_printf(catalog->arena, "%.*s", length > 3 ? length : 3,
-                                          catalog->accelerators.items[i]->id);
+      const char *start =
+          ls_arena_printf(catalog->arena, "%.*s", length > 3 ? length : 3,
+                          squeezed(catalog->arena, catalog->accelerators.items[i]->id));
       const int distance = ls_distance(word, start);
       if (least >= 0 && distance >= least) continue;
       least = distance;

@@ -76,6 +76,8 @@ static void test_refusals(void **state) {
   } wrong[] = {
       {"A100", "one of a100-pcie-40, a100-sxm-40, a100-pcie-80, a100-sxm-80"},
       {"H1000", "the nearest are h100-pcie-80, h100-sxm-80, h100-nvl-94"},
+      {"H100SXM", "the nearest are h100-sxm-80, "},
+      {"rtx-4090", "the nearest are rtx4090, "},
       {"h", "no such accelerator"},
   };
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {

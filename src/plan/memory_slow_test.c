@@ -1,4 +1,4 @@
-/* The same of more layouts than the quick test has: of 2,000, and with LS_LAYOUTS=all of 10,000.
+/* The same of more layouts than the quick test has: of 2,250, and with LS_LAYOUTS=all of 11,250.
  * LS_SEED draws others. */
 #include "plan/test_memory.h"
 #include "support/test_seed.h"

@@ -5,15 +5,26 @@
 
 #include "text/distance.h"
 
-enum { MOST_FIELDS = 64, KEY_BYTES = 128 };
+enum { MOST_FIELDS = 64, KEY_BYTES = 128, MOST_LISTED = 20, LIST_BYTES = 300 };
+
+/* "; expected one of name, count": where no key is near and there are few. */
+static const char *list_keys(char list[LIST_BYTES], const ls_field *fields, int count) {
+  *list = 0;
+  for (int f = 0, used = 0; f < count && count <= MOST_LISTED && used < LIST_BYTES; f++)
+    used += snprintf(list + used, (size_t)(LIST_BYTES - used), "%s%s",
+                     f ? ", " : "; expected one of ", fields[f].key);
+  return list;
+}
 
 ls_status ls_fields_refuse(const ls_yaml *node, const char *key, const ls_field *fields, int count,
                            ls_error *error) {
   const char *names[MOST_FIELDS];
   for (int f = 0; f < count; f++) names[f] = fields[f].key;
   const char *near = ls_nearest(key, names, count);
+  char list[LIST_BYTES];
   return ls_fail(error, LS_INPUT, "%s:%d: %s: no such key%s%s", node->file, node->key_line,
-                 node->path, near ? "; the nearest is " : "", near ? near : "");
+                 node->path, near ? "; the nearest is " : "",
+                 near ? near : list_keys(list, fields, count));
 }
 
 static ls_status read_field(const ls_yaml *node, const ls_field *as, void *row, ls_error *error) {

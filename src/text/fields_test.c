@@ -48,6 +48,7 @@ static void test_refusals(void **state) {
       {"link: {gb_per_s: -1}\n", "expected a number of 0 or more"},
       {"link: {gb_per_s: {a: 1}}\n", "expected a number of 0 or more"},
       {"link: {deep: {count: 1}}\n", "link.deep: no such key"},
+      {"colour: red\n", ":1: colour: no such key; expected one of name, "},
       {"on: maybe\n", "found maybe"},
       {"[1]\n", "expected keys and values"},
   };

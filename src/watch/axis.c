@@ -1,6 +1,7 @@
 #include "watch/axis.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "watch/markup.h"
 
@@ -40,4 +41,14 @@ void ls_axis_ticks(const ls_axis *axis, double pixels, void (*draw)(void *contex
       const double value = parts[p] * pow(10, power);
       if (log(value) >= axis->low && log(value) <= axis->high) draw(context, value);
     }
+}
+
+void ls_axis_number(char text[LS_TICK_TEXT], double value) {
+  static const char letters[] = {'k', 'M', 'B', 'T'};
+  int letter = -1;
+  for (; fabs(value) >= (letter < 0 ? 99999.5 : 999.95) && letter < 3; letter++) value /= 1000;
+  if (letter < 0)
+    snprintf(text, LS_TICK_TEXT, "%.6g", value);
+  else
+    snprintf(text, LS_TICK_TEXT, "%.5g%c", value, letters[letter]);
 }

@@ -27,4 +27,8 @@ double ls_axis_at(const ls_axis *axis, double value);
 void ls_axis_ticks(const ls_axis *axis, double pixels, void (*draw)(void *context, double value),
                    void *context);
 
+/* "0.005", "20000", "800k", "1.5M", "25B", "15T": a number beside a tick, as --tokens has them. */
+enum { LS_TICK_TEXT = 24 };
+void ls_axis_number(char text[LS_TICK_TEXT], double value);
+
 #endif

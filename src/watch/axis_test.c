@@ -63,8 +63,25 @@ static void test_one_value_and_none(void **state) {
   assert_true(ticks_of(&alike, 300).count > 0);
 }
 
+static void test_numbers_have_no_exponent(void **state) {
+  (void)state;
+  static const struct {
+    double value;
+    const char *text;
+  } cases[] = {{0, "0"},          {0.005, "0.005"}, {20000, "20000"}, {99999, "99999"},
+               {1e5, "100k"},     {750000, "750k"}, {1.5e6, "1.5M"},  {25e9, "25B"},
+               {15e12, "15T"},    {2e15, "2000T"},  {-8e5, "-800k"},  {999999.9, "1M"},
+               {0.0001, "0.0001"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char text[LS_TICK_TEXT];
+    ls_axis_number(text, cases[i].value);
+    assert_string_equal(text, cases[i].text);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_numbers_have_no_exponent),
       cmocka_unit_test(test_round_steps),
       cmocka_unit_test(test_powers),
       cmocka_unit_test(test_below_zero),

@@ -36,19 +36,23 @@ static void draw_x_tick(void *context, double value) {
   const frame *of = context;
   if (value < 0) return;
   const double x = x_of(of, value);
+  char text[LS_TICK_TEXT];
+  ls_axis_number(text, value);
   fprintf(of->stream,
           "<line x1='%.1f' y1='%d' x2='%.1f' y2='%d' class='grid'/>"
-          "<text x='%.1f' y='%d' class='m'>%.6g</text>\n",
-          x, of->top, x, of->top + HIGH, x, of->top + HIGH + 14, value);
+          "<text x='%.1f' y='%d' class='m'>%s</text>\n",
+          x, of->top, x, of->top + HIGH, x, of->top + HIGH + 14, text);
 }
 
 static void draw_y_tick(void *context, double value) {
   const frame *of = context;
   const double y = y_of(of, value);
+  char text[LS_TICK_TEXT];
+  ls_axis_number(text, value);
   fprintf(of->stream,
           "<line x1='%d' y1='%.1f' x2='%d' y2='%.1f' class='grid'/>"
-          "<text x='%d' y='%.1f' class='e'>%.4g</text>\n",
-          of->left, y, of->left + WIDE, y, of->left - 6, y + 4, value);
+          "<text x='%d' y='%.1f' class='e'>%s</text>\n",
+          of->left, y, of->left + WIDE, y, of->left - 6, y + 4, text);
 }
 
 static int hue_of(int run) {

@@ -15,7 +15,7 @@ enum {
   BETWEEN = 100,
   LINE = 18,   /* of the list below */
   LISTED = 16, /* points of the front that have a number */
-  NUMBER = 18, /* pixels between numbers, at least */
+  LETTER = 7,  /* pixels of one, at most on the average */
 };
 
 typedef enum quantity { STEP, MEMORY, MONEY } quantity;
@@ -58,11 +58,15 @@ static double y_of(const panel *of, double value) {
 /* "5.2 s", "64 GiB", "0.28 USD". */
 static void print_value(const panel *of, quantity what, double value) {
   if (what == STEP)
-    fprintf(of->stream, value < 1 ? "%.4g ms" : "%.4g s", value < 1 ? 1000 * value : value);
+    fprintf(of->stream,
+            value < 1      ? "%.4g ms"
+            : value < 1000 ? "%.4g s"
+                           : "%.0f s",
+            value < 1 ? 1000 * value : value);
   else if (what == MEMORY)
-    fprintf(of->stream, "%.4g GiB", value);
+    fprintf(of->stream, value < 1000 ? "%.4g GiB" : "%.0f GiB", value);
   else
-    fprintf(of->stream, "%.3g %s", value, of->front->currency);
+    fprintf(of->stream, value < 1000 ? "%.3g %s" : "%.0f %s", value, of->front->currency);
 }
 
 static void draw_x_tick(void *context, double value) {
@@ -93,7 +97,30 @@ static int hue_of(const ls_front *front, int machine) {
   return front->machine_count > 1 ? (int)ls_hue_of(machine) : 210;
 }
 
-static void draw_point(const panel *of, const ls_front_point *point, int number) {
+/* Where the numbers of a panel are. */
+typedef struct numbers {
+  double x[LISTED], y[LISTED];
+  int count;
+} numbers;
+
+/* Beside its point, on the first side where no other number is; on none: it is in the list alone.
+ */
+static void draw_number(const panel *of, double x, double y, int number, numbers *drawn) {
+  static const int sides[][2] = {{7, -5}, {7, 14}, {-21, -5}, {-21, 14}, {20, 4}, {-34, 4}};
+  for (size_t s = 0; s < sizeof sides / sizeof *sides; s++) {
+    const double to_x = x + sides[s][0], to_y = y + sides[s][1];
+    bool clear = to_y > TOP + 8 && to_y < TOP + HIGH - 2;
+    for (int n = 0; n < drawn->count; n++)
+      clear &= fabs(to_x - drawn->x[n]) > 2 * LETTER || fabs(to_y - drawn->y[n]) > 10;
+    if (!clear) continue;
+    drawn->x[drawn->count] = to_x;
+    drawn->y[drawn->count++] = to_y;
+    fprintf(of->stream, "<text x='%.1f' y='%.1f' class='number'>%d</text>", to_x, to_y, number);
+    return;
+  }
+}
+
+static void draw_point(const panel *of, const ls_front_point *point) {
   const double value = value_of(point, of->y.of);
   if (!(value > 0) || (of->y.of == MONEY && !point->fits)) return;
   const double x = x_of(of, point->seconds), y = y_of(of, value);
@@ -116,7 +143,6 @@ static void draw_point(const panel *of, const ls_front_point *point, int number)
     fprintf(of->stream, "fill='hsl(%d,60%%,50%%)'/>", hue);
   else
     fprintf(of->stream, "fill='none' stroke='hsl(%d,60%%,50%%)'/>", hue);
-  if (number) fprintf(of->stream, "<text x='%.1f' y='%.1f'>%d</text>", x + 7, y - 5, number);
   fputs("</g>\n", of->stream);
 }
 
@@ -148,14 +174,13 @@ static void draw_panel(panel *of, const ls_front_point *const *best, int count) 
   fprintf(of->stream, "<rect x='%d' y='%d' width='%d' height='%d' class='frame'/>\n", of->left, TOP,
           WIDE, HIGH);
   for (int p = 0; p < of->front->points.count; p++)
-    if (!of->front->points.items[p].best) draw_point(of, &of->front->points.items[p], 0);
+    if (!of->front->points.items[p].best) draw_point(of, &of->front->points.items[p]);
   if (of->y.of == MEMORY) draw_lines(of, best, count);
-  double x = -NUMBER, y = -NUMBER; /* of the last number: those that would hide it are left out */
-  for (int b = 0; b < count; b++) {
-    const double to_x = x_of(of, best[b]->seconds), to_y = y_of(of, value_of(best[b], of->y.of));
-    const bool clear = fabs(to_x - x) + fabs(to_y - y) > NUMBER;
-    draw_point(of, best[b], clear && b < LISTED ? b + 1 : 0);
-    if (clear) x = to_x, y = to_y;
+  for (int b = 0; b < count; b++) draw_point(of, best[b]);
+  numbers drawn = {.count = 0};
+  for (int b = 0; b < count && b < LISTED; b++) {
+    const double value = value_of(best[b], of->y.of);
+    if (value > 0) draw_number(of, x_of(of, best[b]->seconds), y_of(of, value), b + 1, &drawn);
   }
 }
 
@@ -175,26 +200,53 @@ static int take_best(const ls_front *front, const ls_front_point **best) {
   return count;
 }
 
+/* A line of the list, after its number. */
+static void print_listed(const panel *of, const ls_front_point *point) {
+  if (of->front->machine_count > 1) {
+    ls_markup_text(of->front->machines[point->machine], of->stream);
+    fputs(": ", of->stream);
+  }
+  print_value(of, STEP, point->seconds);
+  fputs(", ", of->stream);
+  print_value(of, MEMORY, value_of(point, MEMORY));
+  if (point->money > 0) {
+    fputs(", ", of->stream);
+    print_value(of, MONEY, point->money);
+  }
+  fputs(": ", of->stream);
+  ls_markup_text(point->layout, of->stream);
+}
+
 static void draw_list(const panel *of, const ls_front_point *const *best, int count, int y) {
   for (int b = 0; b < count && b < LISTED; b++, y += LINE) {
     fprintf(of->stream,
             "<circle cx='%d' cy='%d' r='4.5' fill='hsl(%d,60%%,50%%)'/>"
             "<text x='%d' y='%d'>%d</text><text x='%d' y='%d'>",
             LEFT, y - 4, hue_of(of->front, best[b]->machine), LEFT + 10, y, b + 1, LEFT + 36, y);
-    if (of->front->machine_count > 1) {
-      ls_markup_text(of->front->machines[best[b]->machine], of->stream);
-      fputs(": ", of->stream);
-    }
-    print_value(of, STEP, best[b]->seconds);
-    fputs(", ", of->stream);
-    print_value(of, MEMORY, value_of(best[b], MEMORY));
-    if (best[b]->money > 0) fprintf(of->stream, ", %.3g %s", best[b]->money, of->front->currency);
-    fputs(": ", of->stream);
-    ls_markup_text(best[b]->layout, of->stream);
+    print_listed(of, best[b]);
     fputs("</text>\n", of->stream);
   }
   if (count > LISTED)
     fprintf(of->stream, "<text x='%d' y='%d'>and %d more</text>\n", LEFT + 36, y, count - LISTED);
+}
+
+static const char sizes[] =
+    "large: no layout is better in all, with its number in the list; small: it fits; "
+    "ring: too large for the device";
+
+static int legend_width(const ls_front_point *const *best, int count, const ls_front *front) {
+  size_t most = sizeof sizes, longest = 0;
+  for (int m = 0; m < front->machine_count; m++) {
+    const size_t length = strlen(front->machines[m]);
+    most += length + 5;
+    if (length > longest) longest = length;
+  }
+  enum { NUMBERS = 40 }; /* letters of the numbers before a layout */
+  for (int b = 0; b < count && b < LISTED; b++) {
+    const size_t length = longest + NUMBERS + strlen(best[b]->layout);
+    if (length > most) most = length;
+  }
+  return LEFT + LETTER * (int)most;
 }
 
 static void draw_legend(const panel *of) {
@@ -205,12 +257,9 @@ static void draw_legend(const panel *of) {
             hue_of(of->front, m), x + 14);
     ls_markup_text(of->front->machines[m], of->stream);
     fputs("</text>\n", of->stream);
-    x += 30 + 7 * (int)strlen(of->front->machines[m]);
+    x += 30 + LETTER * (int)strlen(of->front->machines[m]);
   }
-  fprintf(of->stream,
-          "<text x='%d' y='50' class='d'>large: no layout is better in all; small: it fits; "
-          "ring: too large for the device</text>\n",
-          x + 10);
+  fprintf(of->stream, "<text x='%d' y='50' class='d'>%s</text>\n", x + 10, sizes);
 }
 
 void ls_front_svg(const ls_front *front, FILE *stream) {
@@ -218,20 +267,23 @@ void ls_front_svg(const ls_front *front, FILE *stream) {
       LS_NEW_ARRAY(front->arena, const ls_front_point *, front->points.count + 1);
   const int count = take_best(front, best), listed = count < LISTED ? count : LISTED + 1;
   const bool money = front->machine_count > 1 && front->currency;
-  const int width = LEFT + WIDE + 60 + (money ? BETWEEN + WIDE : 0), list = TOP + HIGH + 50;
+  const int drawn = LEFT + WIDE + 60 + (money ? BETWEEN + WIDE : 0), list = TOP + HIGH + 50;
+  const int texts = legend_width(best, count, front), width = texts > drawn ? texts : drawn;
   panel memory = {front, stream, LEFT, axis_of(front, STEP), axis_of(front, MEMORY)};
   panel cost = {front, stream, LEFT + WIDE + BETWEEN, memory.x, axis_of(front, MONEY)};
-  fprintf(stream,
-          "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' font-family='sans-serif' "
-          "font-size='12'>\n"
-          "<style>.page{fill:#fff}text{fill:#222}.d{fill:#666}.m{text-anchor:middle;font-size:10px}"
-          ".e{text-anchor:end;font-size:10px}.grid{stroke:#888;stroke-opacity:0.25}"
-          ".frame{fill:none;stroke:#888}.fits{fill-opacity:0.45}.best{stroke:#fff;stroke-width:1}"
-          ".large{stroke-opacity:0.45}.line{stroke-width:1.4}"
-          "@media(prefers-color-scheme:dark){.page{fill:#16181c}text{fill:#ddd}.d{fill:#999}"
-          ".best{stroke:#16181c}}</style>\n"
-          "<rect width='100%%' height='100%%' class='page'/>\n<text x='%d' y='24' font-size='15'>",
-          width, list + listed * LINE + 20, LEFT);
+  fprintf(
+      stream,
+      "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' font-family='sans-serif' "
+      "font-size='12'>\n"
+      "<style>.page{fill:#fff}text{fill:#222}.d{fill:#666}.m{text-anchor:middle;font-size:10px}"
+      ".e{text-anchor:end;font-size:10px}.grid{stroke:#888;stroke-opacity:0.25}"
+      ".frame{fill:none;stroke:#888}.fits{fill-opacity:0.45}.best{stroke:#fff;stroke-width:1}"
+      ".large{stroke-opacity:0.7}.line{stroke-width:1.4}.number{paint-order:stroke;"
+      "stroke:#fff;stroke-width:3}"
+      "@media(prefers-color-scheme:dark){.page{fill:#16181c}text{fill:#ddd}.d{fill:#999}"
+      ".best,.number{stroke:#16181c}.fits{fill-opacity:0.75}.large{stroke-opacity:0.9}}</style>\n"
+      "<rect width='100%%' height='100%%' class='page'/>\n<text x='%d' y='24' font-size='15'>",
+      width, list + listed * LINE + 20, LEFT);
   ls_markup_text(ls_markup_clean(front->arena, front->title), stream);
   fputs("</text>\n", stream);
   draw_legend(&memory);

@@ -54,3 +54,17 @@ double ls_hue_of(int microbatch) {
   const double turn = 0.618033988749895 * microbatch;
   return 360 * (turn - floor(turn));
 }
+
+/* Of red, green or blue (`n` 0, 8, 4) its part of the light that a screen gives. */
+static double light_of(double n, double hue, double saturation, double lightness) {
+  const double k = fmod(n + hue / 30, 12), a = saturation * fmin(lightness, 1 - lightness);
+  const double value = lightness - a * fmax(-1, fmin(fmin(k - 3, 9 - k), 1));
+  return value <= 0.04045 ? value / 12.92 : pow((value + 0.055) / 1.055, 2.4);
+}
+
+bool ls_hsl_is_dark(double hue, double saturation, double lightness) {
+  const double light = 0.2126 * light_of(0, hue, saturation, lightness) +
+                       0.7152 * light_of(8, hue, saturation, lightness) +
+                       0.0722 * light_of(4, hue, saturation, lightness);
+  return 1.05 / (light + 0.05) > (light + 0.05) / 0.05;
+}

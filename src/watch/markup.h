@@ -6,6 +6,7 @@
 #ifndef LS_WATCH_MARKUP_H
 #define LS_WATCH_MARKUP_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "base/arena.h"
@@ -25,5 +26,9 @@ double ls_round_step(double least);
 
 /* A hue (0 to 360) for the colour of a microbatch: neighbours are far apart on the circle. */
 double ls_hue_of(int microbatch);
+
+/* Whether white reads better on hsl(hue, saturation, lightness) than black does: hue 0 to 360, the
+ * others 0 to 1. Of the better one the contrast is 4.5 and more (WCAG 2), whatever the colour. */
+bool ls_hsl_is_dark(double hue, double saturation, double lightness);
 
 #endif

@@ -11,6 +11,7 @@ enum {
   TOP = 66,
   WIDTH = 1400,       /* pixels of all actions, where they may shrink to fit */
   WIDEST = 16000,     /* whatever they are */
+  NARROWEST = 1320,   /* of the picture: its legend has nine categories at most */
   WIDEST_ACTION = 40, /* pixels */
   NARROWEST_ACTION = 4,
   CURVE = 130, /* height of the bytes alive */
@@ -242,6 +243,8 @@ static char letter_of(ls_action_kind kind) {
 static void draw_run(const picture *of, int first, int last, char letter, int microbatch) {
   const double width = (last - first) * of->action;
   const bool pass = letter != ' ';
+  const int lightness = letter == 'F' ? 78 : letter == 'W' ? 88 : letter == ' ' ? 80 : 58;
+  const double hue = pass ? ls_hue_of(microbatch) : 0;
   fprintf(of->stream, "<g><title>actions %d to %d: ", first, last - 1);
   print_action(of, first);
   if (last - first > 1) {
@@ -250,16 +253,12 @@ static void draw_run(const picture *of, int first, int last, char letter, int mi
   }
   fprintf(of->stream,
           "</title><rect x='%.2f' y='%d' width='%.2f' height='%d' fill='hsl(%.0f,%d%%,%d%%)'%s/>",
-          x_of(of, first), of->ribbon_top, width, RIBBON, pass ? ls_hue_of(microbatch) : 0,
-          pass ? 65 : 0,
-          letter == 'F'   ? 78
-          : letter == 'W' ? 88
-          : letter == ' ' ? 80
-                          : 58,
+          x_of(of, first), of->ribbon_top, width, RIBBON, hue, pass ? 65 : 0, lightness,
           width > 2 ? " class='b'" : "");
   if (pass && width >= (microbatch < 10 ? 16 : 24))
-    fprintf(of->stream, "<text x='%.1f' y='%d' class='m'>%c%d</text>", x_of(of, first) + width / 2,
-            of->ribbon_top + 13, letter, microbatch);
+    fprintf(of->stream, "<text x='%.1f' y='%d' class='m%s'>%c%d</text>",
+            x_of(of, first) + width / 2, of->ribbon_top + 13,
+            ls_hsl_is_dark(hue, 0.65, lightness / 100.0) ? " v" : "", letter, microbatch);
   fputs("</g>\n", of->stream);
 }
 
@@ -312,9 +311,9 @@ static void draw_peak(const picture *of, int peak, int64_t most) {
   const double x = x_of(of, peak) + of->action / 2,
                middle = x_of(of, of->program->actions.count) / 2;
   fprintf(of->stream,
-          "<line x1='%.1f' y1='%d' x2='%.1f' y2='%d' stroke='#c00' stroke-dasharray='4 3'/>"
-          "<text x='%.1f' y='%d' fill='#c00' class='%s'>peak ",
-          x, TOP - 6, x, of->bottom, x + (x > middle ? -5 : 5), TOP - 8, x > middle ? "l" : "");
+          "<line x1='%.1f' y1='%d' x2='%.1f' y2='%d' class='q'/>"
+          "<text x='%.1f' y='%d' class='p%s'>peak ",
+          x, TOP - 6, x, of->bottom, x + (x > middle ? -5 : 5), TOP - 8, x > middle ? " l" : "");
   char text[LS_BYTES_TEXT];
   ls_bytes_show(text, (double)most);
   fprintf(of->stream, "%s (%lld bytes), in action %d: ", text, (long long)most, peak);
@@ -343,15 +342,20 @@ static void draw_legend(const picture *of, int y) {
 }
 
 static void draw_head(const picture *of, double width, int height, const char *title) {
-  fprintf(of->stream,
-          "<svg xmlns='http://www.w3.org/2000/svg' width='%.0f' height='%d' "
-          "font-family='sans-serif' font-size='12'>\n"
-          "<style>.tensor rect{fill-opacity:0.55}.buffer-group "
-          "rect{fill-opacity:0.8}.l{text-anchor:end}.a{text-anchor:end;font-size:10px;fill:#555}"
-          ".m{text-anchor:middle;font-size:10px}.b{stroke:#333;stroke-width:0.5}</style>\n"
-          "<rect width='100%%' height='100%%' fill='white'/>\n"
-          "<text x='%d' y='22' font-size='15'>",
-          width, height, LEFT);
+  fprintf(
+      of->stream,
+      "<svg xmlns='http://www.w3.org/2000/svg' width='%.0f' height='%d' "
+      "font-family='sans-serif' font-size='12'>\n"
+      "<style>.tensor rect{fill-opacity:0.55}.buffer-group "
+      "rect{fill-opacity:0.8}text{fill:#1c2430}.l{text-anchor:end}"
+      ".a{text-anchor:end;font-size:10px}.a,.d{fill:#555}.m{text-anchor:middle;font-size:10px;"
+      "fill:#111}.m.v{fill:#fff}.p{fill:#c00}.q{stroke:#c00;stroke-dasharray:4 3}.b{stroke:#333;"
+      "stroke-width:0.5}.w{fill:#fff}.k{fill:#f4f4f4}"
+      "@media(prefers-color-scheme:dark){text{fill:#dde3ea}.a,.d{fill:#9aa7b5}.m{fill:#111}"
+      ".p{fill:#ff8a80}.q{stroke:#ff8a80}.w{fill:#14181d}.k{fill:#232a32}}</style>\n"
+      "<rect width='100%%' height='100%%' class='w'/>\n"
+      "<text x='%d' y='22' font-size='15'>",
+      width, height, LEFT);
   ls_markup_text(title, of->stream);
   fprintf(of->stream, "</text>\n<text x='%d' y='40'>memory of a device", LEFT);
   if (ls_mesh_stages(&of->program->mesh) > 1)
@@ -383,15 +387,16 @@ void ls_memory_map_svg(const ls_program *program, const char *title, FILE *strea
   find_kept(&of, arena);
   of.by_tensor = !too_many_tensors(&of);
   const double width = LEFT + actions * of.action + RIGHT;
-  draw_head(&of, width < 900 ? 900 : width, of.bottom + 54, ls_markup_clean(arena, title));
+  draw_head(&of, width < NARROWEST ? NARROWEST : width, of.bottom + 54,
+            ls_markup_clean(arena, title));
   draw_curve(&of, arena, alive, most);
   draw_ticks(&of, most, (double)CURVE / (double)most, TOP + CURVE);
   draw_ribbon(&of);
   fprintf(stream,
-          "<text x='%d' y='%d' fill='#555'>work region by address, and what lives in it: buffer "
+          "<text x='%d' y='%d' class='d'>work region by address, and what lives in it: buffer "
           "groups, "
           "and the tensors kept in them</text>"
-          "<rect x='%d' y='%d' width='%.1f' height='%d' fill='#f4f4f4'/>\n",
+          "<rect x='%d' y='%d' width='%.1f' height='%d' class='k'/>\n",
           LEFT, of.work_top - 6, LEFT, of.work_top, actions * of.action, WORK);
   draw_live_intervals(&of);
   if (work) draw_ticks(&of, work, of.byte, of.work_top + WORK);

@@ -182,13 +182,14 @@ static json_t *layout_json(ls_arena *arena, const ls_page_layout *layout) {
   }
   int *row_of_unit = LS_NEW_ARRAY(arena, int, layout->stages[0]->units.count + 1);
   json_t *rows = rows_json(layout, row_of_unit);
-  json_t *reasons = json_array(), *moments = ls_page_moments(layout, row_of_unit, reasons);
-  return json_pack("{s:s, s:s, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:f, s:i}", "name",
+  json_t *reasons = json_array(), *events = json_array();
+  json_t *moments = ls_page_moments(layout, row_of_unit, reasons, events);
+  return json_pack("{s:s, s:s, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:f, s:i}", "name",
                    layout->name, "about", layout->about, "sizes", sizes, "microbatches",
                    layout->stages[0]->layout.microbatches, "ranks", ranks_json(mesh), "drawn",
                    drawn_json(arena, rows, ls_mesh_stages(mesh)), "reasons", reasons, "rows", rows,
-                   "memory", memory, "moments", moments, "peak", (json_int_t)most, "sent", sent,
-                   "collectives", collectives);
+                   "memory", memory, "events", events, "moments", moments, "peak", (json_int_t)most,
+                   "sent", sent, "collectives", collectives);
 }
 
 /* JSON inside a script element: no '<', so nothing in it can end the element or open a comment. */

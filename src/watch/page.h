@@ -28,9 +28,12 @@ typedef struct ls_page_layout {
 void ls_page_write(const ls_page_layout *layouts, int count, const char *title, FILE *stream);
 
 /* What happens in a step, in order: an array of moments, each an array of events, one of a stage at
- * most. Stages go on when they can, passes taking unit times. `row_of_unit`: places in the page's
- * table, -1 for none. `reasons`: an array that takes each text that says why a collective is there
- * once; events have its place. The caller owns both. */
-json_t *ls_page_moments(const ls_page_layout *layout, const int *row_of_unit, json_t *reasons);
+ * most. Stages go on when they can, passes taking unit times. An event is [which of `events`,
+ * microbatch or -1, action]; `events` takes what they are, each once: stage, kind, row and, of a
+ * collective, its axes, bytes and reason. `row_of_unit`: places in the page's table, -1 for none.
+ * `reasons`: an array that takes each text that says why a collective is there once; events have
+ * its place. The caller owns all three arrays. */
+json_t *ls_page_moments(const ls_page_layout *layout, const int *row_of_unit, json_t *reasons,
+                        json_t *events);
 
 #endif

@@ -23,6 +23,7 @@ typedef struct simulation {
   double *now;        /* [stage] */
   int microbatches;
   json_t *reasons, *places;             /* texts, and the place of each */
+  json_t *events_told, *told;           /* what events are, each once, and the place of each */
   double *forward_sent, *backward_sent; /* [boundary][microbatch]: when; < 0: not yet */
 } simulation;
 
@@ -138,15 +139,14 @@ static json_t *reason_json(const simulation *of, const char *reason) {
   return place;
 }
 
-static json_t *event_json(const simulation *of, int stage, const event *each) {
+/* What an event is, whatever its microbatch and its place in the list of actions. */
+static json_t *describe(const simulation *of, int stage, const event *each) {
   const ls_program *program = of->layout->stages[stage];
   const ls_program_segment *segments = program->segments.items;
   const ls_action *action = &program->actions.items[each->action].action;
   const ls_instruction *instruction = instruction_of(program, each);
-  json_t *made =
-      json_pack("{s:i, s:s, s:i, s:i, s:i}", "stage", stage, "kind", ls_action_name(action), "row",
-                row_of(of, action), "microbatch",
-                is_count(program, each->action) ? -1 : action->microbatch, "action", each->action);
+  json_t *made = json_pack("{s:i, s:s, s:i}", "stage", stage, "kind", ls_action_name(action), "row",
+                           row_of(of, action));
   if (each->last) json_object_set_new(made, "last", json_true());
   if (action->segment >= 0 && action->unit < 0)
     json_object_set_new(made, "segment",
@@ -163,6 +163,26 @@ static json_t *event_json(const simulation *of, int stage, const event *each) {
                       json_real(ls_instruction_work(program, 0, instruction, false).sent));
   if (instruction->reason) json_object_set_new(made, "why", reason_json(of, instruction->reason));
   return made;
+}
+
+/* [which of what events are, microbatch, action]: a step repeats few of them often. */
+static json_t *event_json(const simulation *of, int stage, const event *each) {
+  const ls_program *program = of->layout->stages[stage];
+  json_t *told = describe(of, stage, each);
+  char *text = json_dumps(told, JSON_COMPACT | JSON_PRESERVE_ORDER);
+  LS_ASSERT(text);
+  json_t *place = json_object_get(of->told, text);
+  if (!place) {
+    place = json_integer((json_int_t)json_array_size(of->events_told));
+    json_array_append(of->events_told, told);
+    json_object_set_new(of->told, text, place);
+  }
+  free(text);
+  json_decref(told);
+  return json_pack(
+      "[O, i, i]", place,
+      is_count(program, each->action) ? -1 : program->actions.items[each->action].action.microbatch,
+      each->action);
 }
 
 static void advance(simulation *of, int stage, double start) {
@@ -197,7 +217,8 @@ static json_t *next_moment(simulation *of) {
   return moment;
 }
 
-json_t *ls_page_moments(const ls_page_layout *layout, const int *row_of_unit, json_t *reasons) {
+json_t *ls_page_moments(const ls_page_layout *layout, const int *row_of_unit, json_t *reasons,
+                        json_t *events) {
   const int stages = ls_mesh_stages(&layout->stages[0]->mesh);
   ls_arena *arena = ls_arena_create();
   simulation of = {.layout = layout,
@@ -205,6 +226,8 @@ json_t *ls_page_moments(const ls_page_layout *layout, const int *row_of_unit, js
                    .arena = arena,
                    .reasons = reasons,
                    .places = json_object(),
+                   .events_told = events,
+                   .told = json_object(),
                    .microbatches = layout->stages[0]->layout.microbatches};
   const int messages = stages * layout->stages[0]->chunks * of.microbatches;
   of.events = LS_NEW_ARRAY(arena, event_list, stages);
@@ -218,6 +241,7 @@ json_t *ls_page_moments(const ls_page_layout *layout, const int *row_of_unit, js
   while ((moment = next_moment(&of))) json_array_append_new(moments, moment);
   for (int s = 0; s < stages; s++) LS_ASSERT(of.next[s] == of.events[s].count);
   json_decref(of.places);
+  json_decref(of.told);
   ls_arena_destroy(&arena);
   return moments;
 }

@@ -74,6 +74,15 @@ static int count_busy(const ls_program *program, const ls_body *body) {
   return busy;
 }
 
+/* What the event of a moment is. */
+static const json_t *told(const json_t *made, const json_t *event) {
+  assert_int_equal(json_array_size(event), 3);
+  const json_t *what = json_array_get(json_object_get(made, "events"),
+                                      (size_t)json_integer_value(json_array_get(event, 0)));
+  assert_non_null(what);
+  return what;
+}
+
 /* Every stage does each of its instructions once, and sends what its program says. */
 static void check_moments(const ls_page_layout *layout, const json_t *made) {
   const int stages = ls_mesh_stages(&layout->stages[0]->mesh);
@@ -85,15 +94,17 @@ static void check_moments(const ls_page_layout *layout, const json_t *made) {
   json_array_foreach(json_object_get(made, "moments"), m, moment) {
     json_int_t before = -1;
     json_array_foreach(moment, e, event) {
-      const json_int_t stage = integer_of(event, "stage");
+      const json_t *what = told(made, event);
+      const json_int_t at = json_integer_value(json_array_get(event, 2));
+      const json_int_t stage = integer_of(what, "stage");
       assert_true(stage > before && stage < stages); /* one event of a stage */
       before = stage;
-      assert_true(integer_of(event, "row") <
+      assert_true(integer_of(what, "row") <
                   (json_int_t)json_array_size(json_object_get(made, "rows")));
-      assert_true(integer_of(event, "action") >= action[stage]);
-      action[stage] = integer_of(event, "action");
-      done[stage] += json_object_get(event, "collective") ? 1 : integer_of(event, "ops");
-      sent[stage] += json_number_value(json_object_get(event, "bytes"));
+      assert_true(at >= action[stage]);
+      action[stage] = at;
+      done[stage] += json_object_get(what, "collective") ? 1 : integer_of(what, "ops");
+      sent[stage] += json_number_value(json_object_get(what, "bytes"));
     }
   }
   for (int s = 0; s < stages; s++) {
@@ -132,13 +143,14 @@ static void check_order(const json_t *made, int stages) {
   json_array_foreach(json_object_get(made, "moments"), m, moment) {
     int across = 0;
     json_array_foreach(moment, e, event) {
-      const char *what = json_string_value(json_object_get(event, "collective"));
-      const char *phase = json_string_value(json_object_get(event, "phase"));
+      const json_t *is = told(made, event);
+      const char *what = json_string_value(json_object_get(is, "collective"));
+      const char *phase = json_string_value(json_object_get(is, "phase"));
       if (!what || (strcmp(what, "send") == 0 && strcmp(phase, "begin ") != 0)) continue;
       sends += !strcmp(what, "send");
       receives += !strcmp(what, "receive");
       if (strcmp(what, "send") == 0 || strcmp(what, "receive") == 0) continue;
-      across += json_object_get(event, "peer") || integer_of(event, "axes") & 1 << LS_AXIS_PP;
+      across += json_object_get(is, "peer") || integer_of(is, "axes") & 1 << LS_AXIS_PP;
     }
     if (stages > 1) assert_true(across != 1);
     assert_true(receives <= sends);
@@ -211,6 +223,25 @@ static void test_every_stage_is_drawn(void **state) {
   json_decref(root);
 }
 
+/* Twice as many microbatches add moments of a few numbers, not what happens in them again. */
+static void test_microbatches_are_told_once(void **state) {
+  (void)state;
+  const char *const few[] = {"mesh.pp=4", "mesh.dp_shard=2", "train.microbatches=16",
+                             "train.batch=128"};
+  const char *const many[] = {"mesh.pp=4", "mesh.dp_shard=2", "train.microbatches=64",
+                              "train.batch=128"};
+  const ls_page_layout layouts[] = {open_layout(8, few, 4), open_layout(8, many, 4)};
+  json_t *root = data_of(layouts, 2);
+  size_t events[2];
+  for (size_t i = 0; i < 2; i++) {
+    const json_t *made = json_array_get(json_object_get(root, "layouts"), i);
+    events[i] = json_array_size(json_object_get(made, "events"));
+    assert_true(json_array_size(json_object_get(made, "moments")) > (i ? 4 : 1) * events[i]);
+  }
+  assert_int_equal(events[0], events[1]);
+  json_decref(root);
+}
+
 static void test_a_refusal_says_why(void **state) {
   (void)state;
   const ls_page_layout refused = {.name = "TP", .refused = "tp=3 & 4 heads: <no>\x01"};
@@ -221,8 +252,8 @@ static void test_a_refusal_says_why(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts),
-                                     cmocka_unit_test(test_every_stage_is_drawn),
-                                     cmocka_unit_test(test_a_refusal_says_why)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_layouts), cmocka_unit_test(test_every_stage_is_drawn),
+      cmocka_unit_test(test_microbatches_are_told_once), cmocka_unit_test(test_a_refusal_says_why)};
   return cmocka_run_group_tests(tests, set_up_model, tear_down);
 }

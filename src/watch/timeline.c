@@ -11,7 +11,7 @@ enum {
   THIN_TRACK = 20, /* of what communicates, and of what moves, below it */
   GAP = 8,
   AXIS = 26,
-  LEGEND = 40,
+  LEGEND = 22,      /* a line of it */
   WIDEST_UNIT = 34, /* pixels of a unit of time of a plan */
   WIDTH = 1500,     /* pixels of all of it, where units shrink to fit */
   NARROWEST_UNIT = 12,
@@ -71,16 +71,22 @@ static void draw_tooltip(const drawing *of, const ls_timeline_span *span) {
 static void draw_label(const drawing *of, const ls_timeline_span *span, double x, int y,
                        double width) {
   const size_t characters = strlen(span->label);
+  const char *ink = span->microbatch >= 0 && ls_hsl_is_dark(ls_hue_of(span->microbatch), 0.65,
+                                                            lightness_of(span->kind) / 100.0)
+                        ? " v"
+                        : "";
   const bool thin = span->queue != LS_QUEUE_COMPUTE;
   const bool chunk = !thin && span->chunk >= 0 && of->timeline->chunks > 1;
   const int below = thin ? 14 : chunk ? 15 : 21;
   if (width >= 1 + 7 * (double)characters) {
-    fprintf(of->stream, "<text x='%.1f' y='%d' class='%s'>%s</text>", x, y + below,
-            thin ? "i s" : "i", span->label);
+    fprintf(of->stream, "<text x='%.1f' y='%d' class='i%s%s'>%s</text>", x, y + below,
+            thin ? " s" : "", ink, span->label);
     if (chunk)
-      fprintf(of->stream, "<text x='%.1f' y='%d' class='i s'>c%d</text>", x, y + 28, span->chunk);
+      fprintf(of->stream, "<text x='%.1f' y='%d' class='i s%s'>c%d</text>", x, y + 28, ink,
+              span->chunk);
   } else if (!thin && span->microbatch >= 0 && width >= (span->microbatch < 100 ? 11 : 16)) {
-    fprintf(of->stream, "<text x='%.1f' y='%d' class='i t'>%d</text>", x, y + 21, span->microbatch);
+    fprintf(of->stream, "<text x='%.1f' y='%d' class='i t%s'>%d</text>", x, y + 21, ink,
+            span->microbatch);
   }
 }
 
@@ -117,12 +123,29 @@ static void draw_axis(const drawing *of, int y) {
     const double x = LEFT + i * step * of->unit;
     fprintf(of->stream,
             "<line x1='%.1f' y1='%d' x2='%.1f' y2='%d' stroke='#999'/>"
-            "<text x='%.1f' y='%d' class='a'>%g%s%s</text>\n",
+            "<text x='%.1f' y='%d' class='a'>%.10g%s%s</text>\n",
             x, y, x, y + 5, x, y + 17, i * step, i ? "" : " ", i ? "" : of->timeline->unit);
   }
 }
 
-static void draw_legend(const drawing *of, int y) {
+/* An entry of the legend, at the end of a line or, where that is full, in the next one. */
+static void draw_entry(const drawing *of, const char *box, const char *text, double width, int *x,
+                       int *y) {
+  const int wide = (*box ? 46 : 24) + 6 * (int)strlen(text);
+  if (*x > LEFT && *x + wide > width) *x = LEFT, *y += LEGEND;
+  if (of->stream) {
+    if (*box)
+      fprintf(of->stream, "<rect x='%d' y='%d' width='16' height='16' fill='%s' class='b'/>", *x,
+              *y, box);
+    fprintf(of->stream, "<text x='%d' y='%d' class='g'>%s</text>\n", *x + (*box ? 22 : 0), *y + 13,
+            text);
+  }
+  *x += wide;
+}
+
+/* What shades, colours and small numbers say, in lines from `y` on; returns where it ends. Without
+ * a stream nothing is drawn. */
+static int draw_legend(const drawing *of, const ls_timeline *drawn, double width, int y) {
   static const char *const names[LS_SPAN_KINDS] = {
       "F forward",
       "B backward",
@@ -133,19 +156,27 @@ static void draw_legend(const drawing *of, int y) {
       "AR all-reduce, AG all-gather, RS reduce-scatter",
       "S send, R receive with its wait, S end when it was taken",
       "M moves between tiers"};
-  bool there[LS_SPAN_KINDS] = {false};
-  for (int i = 0; i < of->timeline->spans.count; i++)
-    there[of->timeline->spans.items[i].kind] = true;
+  bool there[LS_SPAN_KINDS] = {false}, colored = false, grey = false;
+  for (int i = 0; i < drawn->spans.count; i++) {
+    const ls_timeline_span *span = &drawn->spans.items[i];
+    there[span->kind] = true;
+    colored |= span->microbatch >= 0;
+    grey |= span->microbatch < 0;
+  }
   int x = LEFT;
   for (int kind = 0; kind < LS_SPAN_KINDS; kind++) {
     if (!there[kind]) continue;
-    fprintf(of->stream,
-            "<rect x='%d' y='%d' width='16' height='16' fill='hsl(210,%d%%,%d%%)' class='b'/>"
-            "<text x='%d' y='%d' class='g'>%s</text>\n",
-            x, y, kind == LS_SPAN_UPDATE ? 0 : 65, lightness_of((ls_span_kind)kind), x + 22, y + 13,
-            names[kind]);
-    x += 46 + 6 * (int)strlen(names[kind]);
+    char box[40];
+    snprintf(box, sizeof box, "hsl(210,%d%%,%d%%)", kind == LS_SPAN_UPDATE ? 0 : 65,
+             lightness_of((ls_span_kind)kind));
+    draw_entry(of, box, names[kind], width, &x, &y);
   }
+  if (colored) draw_entry(of, "", "a colour, or the number: a microbatch", width, &x, &y);
+  if (colored && drawn->chunks > 1) draw_entry(of, "", "c: a chunk", width, &x, &y);
+  if (grey)
+    draw_entry(of, "hsl(0,0%,72%)", "grey: of no microbatch, or of several too short to be drawn",
+               width, &x, &y);
+  return y + LEGEND;
 }
 
 /* Whether a span goes on in another of its track, both narrower than `least`. */
@@ -204,32 +235,36 @@ void ls_timeline_svg(const ls_timeline *timeline, FILE *stream) {
   else if (timeline->end * of.unit > WIDTH)
     of.unit = WIDTH / timeline->end;
   if (planned && of.unit < NARROWEST_UNIT) of.unit = NARROWEST_UNIT;
-  const double width = LEFT + timeline->end * of.unit + 36;
+  const double needed = LEFT + timeline->end * of.unit + 36, width = needed < 760 ? 760 : needed;
   const int axis = TOP + timeline->processes * process_height(timeline);
-  fprintf(stream,
-          "<svg xmlns='http://www.w3.org/2000/svg' width='%.0f' height='%d' "
-          "font-family='sans-serif' font-size='12'>\n"
-          "<style>text{text-anchor:middle;fill:#1c2430}.l{text-anchor:end}.n{font-size:10px}.g{"
-          "text-anchor:start}"
-          ".q{text-anchor:end;font-size:10px;fill:#555}.a{font-size:10px;fill:#555}.i{fill:#111}"
-          ".s{font-size:9px}.t{font-size:8px}.b{stroke:#444;stroke-width:0.6}.w{fill:#fff}"
-          ".k{fill:#f2f2f2}"
-          "@media(prefers-color-scheme:dark){text{fill:#dde3ea}.q,.a{fill:#9aa7b5}.i{fill:#111}"
-          ".w{fill:#14181d}.k{fill:#232a32}}</style>\n"
-          "<rect width='100%%' height='100%%' class='w'/>\n"
-          "<text x='%d' y='22' class='g' font-size='15'>",
-          width < 760 ? 760 : width, axis + AXIS + LEGEND, LEFT);
+  ls_arena *scratch = ls_arena_create();
+  const ls_timeline drawn = thinned(scratch, timeline, of.unit);
+  const drawing nothing = {0};
+  const int height = draw_legend(&nothing, &drawn, width, axis + AXIS + 8) + 4;
+  fprintf(
+      stream,
+      "<svg xmlns='http://www.w3.org/2000/svg' width='%.0f' height='%d' "
+      "font-family='sans-serif' font-size='12'>\n"
+      "<style>text{text-anchor:middle;fill:#1c2430}.l{text-anchor:end}.n{font-size:10px}.g{"
+      "text-anchor:start}"
+      ".q{text-anchor:end;font-size:10px;fill:#555}.a{font-size:10px;fill:#555}.i{fill:#111}"
+      ".v{fill:#fff}.s{font-size:9px}.t{font-size:8px}.b{stroke:#444;stroke-width:0.6}.w{fill:#fff}"
+      ".k{fill:#f2f2f2}"
+      "@media(prefers-color-scheme:dark){text{fill:#dde3ea}.q,.a{fill:#9aa7b5}.i{fill:#111}.v{fill:"
+      "#fff}"
+      ".w{fill:#14181d}.k{fill:#232a32}}</style>\n"
+      "<rect width='100%%' height='100%%' class='w'/>\n"
+      "<text x='%d' y='22' class='g' font-size='15'>",
+      width, height, LEFT);
   ls_markup_text(timeline->title, stream);
   fprintf(stream, "</text>\n<text x='%d' y='42' class='g'>", LEFT);
   ls_markup_text(timeline->subtitle, stream);
   fputs("</text>\n", stream);
   for (int p = 0; p < timeline->processes; p++)
     for (int queue = 0; queue < timeline->queues; queue++) draw_track(&of, p, queue);
-  ls_arena *scratch = ls_arena_create();
-  const ls_timeline drawn = thinned(scratch, timeline, of.unit);
   for (int i = 0; i < drawn.spans.count; i++) draw_span(&of, &drawn.spans.items[i]);
-  ls_arena_destroy(&scratch);
   draw_axis(&of, axis);
-  draw_legend(&of, axis + AXIS + 8);
+  draw_legend(&of, &drawn, width, axis + AXIS + 8);
+  ls_arena_destroy(&scratch);
   fputs("</svg>\n", stream);
 }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "cost/cost.h"
+#include "text/number.h"
 #include "watch/markup.h"
 #include "watch/timeline.h"
 
@@ -147,8 +148,10 @@ static void add_ranks(measuring *of, const ls_recording *recording) {
   for (int i = 0; i < made->spans.count; i++)
     if (made->spans.items[i].queue == LS_QUEUE_COMPUTE)
       busy += made->spans.items[i].end - made->spans.items[i].start;
+  char took[LS_NUMBER_BYTES];
+  ls_seconds_show(took, 1e-3 * made->end);
   made->subtitle = ls_arena_printf(
-      of->arena, "%s, %d rank%s%s, %d microbatch%s: %.4g ms, computing %.1f %% of it",
+      of->arena, "%s, %d rank%s%s, %d microbatch%s: %s, computing %.1f %% of it",
       recording->step
           ? ls_arena_printf(of->arena, "measured: step %lld", (long long)recording->step)
           : "simulated",
@@ -157,7 +160,7 @@ static void add_ranks(measuring *of, const ls_recording *recording) {
                                      : " (drawn: the first of each stage)"
           : "",
       of->run->stages[0]->layout.microbatches,
-      of->run->stages[0]->layout.microbatches == 1 ? "" : "es", made->end,
+      of->run->stages[0]->layout.microbatches == 1 ? "" : "es", took,
       100 * busy / (made->end * made->processes));
 }
 

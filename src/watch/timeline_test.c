@@ -33,6 +33,23 @@ static void check_boxes(const char *svg, int stages, int passes) {
   assert_int_equal(boxes, passes);
 }
 
+/* The legend's texts end within the picture, and say what the colours are. */
+static void check_legend(const char *svg) {
+  const double width = xml_attribute(svg, "width"), height = xml_attribute(svg, "height");
+  assert_non_null(strstr(svg, "a colour, or the number: a microbatch"));
+  int entries = 0;
+  for (const char *at = strstr(svg, "class='g'>"); at; at = strstr(at + 1, "class='g'>")) {
+    const char *begin = at;
+    while (strncmp(begin, "<text", 5) != 0) begin--;
+    const double y = xml_attribute(begin, "y"), letters = (double)strcspn(at + 10, "<");
+    assert_true(y < height);
+    if (y < 64) continue; /* the head */
+    entries++;
+    assert_true(xml_attribute(begin, "x") + 6 * letters < width);
+  }
+  assert_true(entries >= 3);
+}
+
 static double number_of(const json_t *object, const char *key) {
   const json_t *value = json_object_get(object, key);
   if (!json_is_number(value)) fail_msg("no number %s", key);
@@ -89,6 +106,7 @@ static void check_plan(ls_arena *arena, const ls_pipeline *pipeline, const char 
   int passes = 0;
   for (int i = 0; i < pipeline->stages; i++) passes += pipeline->lists[i].count;
   check_boxes(text, pipeline->stages, passes);
+  check_legend(text);
   free(text);
   stream = open_memstream(&text, &bytes);
   ls_timeline_json(timeline, stream);
@@ -160,10 +178,55 @@ static void test_numbers_for_people(void **state) {
     assert_true(fabs(ls_round_step(cases[i][0]) - cases[i][1]) < 1e-9 * cases[i][1]);
 }
 
+/* The relative luminance of WCAG 2, by its own words. */
+static double luminance(double red, double green, double blue) {
+  const double of[] = {red, green, blue}, weight[] = {0.2126, 0.7152, 0.0722};
+  double sum = 0;
+  for (int i = 0; i < 3; i++)
+    sum += weight[i] * (of[i] <= 0.03928 ? of[i] / 12.92 : pow((of[i] + 0.055) / 1.055, 2.4));
+  return sum;
+}
+
+static void test_labels_can_be_read(void **state) {
+  (void)state;
+  static const struct {
+    double hue, saturation, lightness, red, green, blue; /* the same colour */
+  } same[] = {{0, 0, 0, 0, 0, 0},
+              {0, 0, 1, 1, 1, 1},
+              {240, 1, 0.5, 0, 0, 1},
+              {120, 1, 0.5, 0, 1, 0},
+              {0, 1, 0.5, 1, 0, 0},
+              {60, 1, 0.5, 1, 1, 0},
+              {240, 0.5, 0.5, .25, .25, .75},
+              {210, 0.5, 0.5, .25, .5, .75}};
+  for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+    const double light = luminance(same[i].red, same[i].green, same[i].blue);
+    assert_int_equal(ls_hsl_is_dark(same[i].hue, same[i].saturation, same[i].lightness),
+                     1.05 / (light + 0.05) > (light + 0.05) / 0.05);
+  }
+  ls_arena *arena = ls_arena_create();
+  ls_pipeline *pipeline;
+  ls_pipeline_times *times;
+  ls_error error = {0};
+  assert_int_equal(ls_pipeline_make(arena, &ls_pipeline_kinds[0], 1, 0, 3, &pipeline, &error),
+                   LS_OK);
+  assert_int_equal(ls_pipeline_times_make(arena, pipeline, &ls_pipeline_unit_costs, &times, &error),
+                   LS_OK);
+  char *text = NULL;
+  size_t bytes = 0;
+  FILE *stream = open_memstream(&text, &bytes);
+  ls_timeline_svg(ls_timeline_plan(arena, pipeline, times, NULL, "t"), stream);
+  fclose(stream);
+  assert_non_null(strstr(text, "class='i v'>B1<")); /* white on blue */
+  assert_non_null(strstr(text, "class='i'>B2<"));   /* black on green */
+  free(text);
+  ls_arena_destroy(&arena);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_schedules),
-                                     cmocka_unit_test(test_titles_are_escaped),
-                                     cmocka_unit_test(test_the_checker_sees_what_is_wrong),
-                                     cmocka_unit_test(test_numbers_for_people)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_all_schedules), cmocka_unit_test(test_titles_are_escaped),
+      cmocka_unit_test(test_the_checker_sees_what_is_wrong),
+      cmocka_unit_test(test_labels_can_be_read), cmocka_unit_test(test_numbers_for_people)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
