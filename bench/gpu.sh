@@ -4,7 +4,9 @@
 #   bench/gpu.sh RESULTS PART...      parts: doctor tests sanitize equal generate loopback speed tune trace torch
 # Works on build/lockstep and build/tests (BUILD=DIR). MODELS, DTYPE, STEPS, BATCH, LENGTH, RECOMPUTE and KEYS say what is
 # timed; TORCH_PYTHON: a python3 with PyTorch, for the part torch; TEXT: any text; RUN_FOLDER: where a
-# run would save its checkpoint, for which there has to be room. Every part goes on whatever fails.
+# run would save its checkpoint, for which there has to be room; SHAPES: a folder with other llama.json,
+# gpt2.json, gemma.json and mixtral.json; ONLY: one of these four; PROMPT and NEW: bytes to go on from, and tokens.
+# Every part goes on whatever fails.
 set -uo pipefail
 results=${1:?usage: bench/gpu.sh RESULTS PART...}
 shift
@@ -13,6 +15,7 @@ build=$(cd "${BUILD:-$root/build}" && pwd)
 lockstep=$build/lockstep
 text=$(realpath "${TEXT:-$root/README.md}")
 python=${TORCH_PYTHON:-python3}
+shapes=${SHAPES:+$(realpath "$SHAPES")}
 mkdir -p "$results"
 results=$(cd "$results" && pwd)
 scratch=$(mktemp -d)
@@ -75,6 +78,7 @@ cat >mixtral.json <<'END'
  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
  "num_local_experts": 6, "num_experts_per_tok": 2, "max_position_embeddings": 512}
 END
+[ -z "$shapes" ] || cp "$shapes"/*.json .
 cat >run.yaml <<END
 data: {text: $text, tokenizer: bytes, seq_len: ${SEQ:-256}, validation: 0}
 train: {batch: 8, lr: 1e-3, steps: ${EQUAL_STEPS:-8}, warmup: 1}
@@ -98,6 +102,7 @@ compared=0
 # both NAME BAND words...: on the CPU and on the GPU.
 both() {
   local name=$1 band=$2 here=equal-$compared
+  [ "$name" = "${ONLY:-$name}" ] || return
   compared=$((compared + 1))
   shift 2
   (
@@ -132,27 +137,31 @@ part_equal() {
   wait
 }
 
-# Likeliest tokens against the CPU's, and how fast they come.
+# Likeliest tokens against the CPU's, and how fast they come. Without a tokenizer ids are bytes.
 part_generate() {
-  local name dtype kind
-  for name in llama gpt2 gemma mixtral; do
+  local name dtype kind status both
+  sed -i 's/"vocab_size": [0-9]*/"vocab_size": 256/' ./*.json
+  for name in ${ONLY:-llama gpt2 gemma mixtral}; do
     timeout "${RUN_SECONDS:-100}" "$lockstep" train run.yaml "model=$name.json" out="text-$name" device.kind=cpu \
       device.threads=2 dtype=fp32 train.steps=40 >"$name.log" 2>&1 || { echo "$name: $(tail -n 1 "$name.log")"; continue; }
     for dtype in fp32 bf16; do
+      both=0
       for kind in cpu cuda; do
-        head -c 200 "$text" | timeout "${RUN_SECONDS:-100}" "$lockstep" generate "text-$name" - --greedy \
-          --max-new-tokens 100 dtype=$dtype device.kind=$kind >"$kind.txt" 2>"$kind.log"
-        echo "$name, $dtype, $kind: status $?, $(tail -n 1 "$kind.log")"
+        head -c "${PROMPT:-200}" "$text" | timeout "${RUN_SECONDS:-100}" "$lockstep" generate "text-$name" - --greedy \
+          --max-new-tokens "${NEW:-100}" dtype=$dtype device.kind=$kind >"$kind.txt" 2>"$kind.log"
+        status=$?
+        both=$((both + status))
+        echo "$name, $dtype, $kind: status $status, $(tail -n 1 "$kind.log")"
       done
-      cmp cpu.txt cuda.txt && echo "$name, $dtype: the same text"
+      [ $both != 0 ] || ! cmp cpu.txt cuda.txt || echo "$name, $dtype: the same text"
     done
   done
   for name in ${MODELS:-smollm2-135m}; do
     timeout "${RUN_SECONDS:-100}" "$lockstep" train run.yaml "model=$name" out="text-$name" device.kind=cpu dtype=fp32 \
       train.steps=1 train.batch=1 data.seq_len=16 >"$name.log" 2>&1 || { echo "$name: $(tail -n 1 "$name.log")"; continue; }
     for kind in "" device.graphs=false device.tune=true; do
-      head -c 4000 "$text" | timeout "${RUN_SECONDS:-100}" "$lockstep" generate "text-$name" - --greedy \
-        --max-new-tokens 400 dtype=bf16 device.kind=cuda $kind 2>&1 >"$name.txt" | tail -n 1 | sed "s/^/$name, bf16, $kind: /"
+      head -c "${PROMPT:-4000}" "$text" | timeout "${RUN_SECONDS:-100}" "$lockstep" generate "text-$name" - --greedy \
+        --max-new-tokens "${NEW:-400}" dtype=bf16 device.kind=cuda $kind 2>&1 >"$name.txt" | tail -n 1 | sed "s/^/$name, bf16, $kind: /"
     done
   done
 }
@@ -197,7 +206,7 @@ trained() {
     [ "${used:-0}" -le "$peak" ] || peak=$used
     # A run that ends by itself saves what it trained, which is not what is measured.
     lines=$(grep -c . "$out/metrics.jsonl" 2>/dev/null)
-    if [ "${lines:-0}" -gt "${STEPS:-12}" ] || [ $SECONDS -ge $end ]; then kill -9 $process; fi
+    [ "${lines:-0}" -le "${STEPS:-12}" ] && [ $SECONDS -lt $end ] || { kill -9 $process; break; }
     sleep 0.2
   done
   wait $process 2>/dev/null
@@ -248,8 +257,12 @@ part_trace() {
 part_torch() {
   local model of
   for model in ${MODELS:-gpt2-124m gpt2-1.5b}; do
-    "$lockstep" models "$model" --json >of.json 2>/dev/null || { echo "$model: no config"; continue; }
-    "$python" -c 'import json,sys; d=json.load(open("of.json")); json.dump(d[0]["config"], open("config.json","w"))'
+    if [ -f "$model" ]; then
+      cp "$model" config.json
+    else
+      "$lockstep" models "$model" --json >of.json 2>/dev/null || { echo "$model: no config"; continue; }
+      "$python" -c 'import json,sys; d=json.load(open("of.json")); json.dump(d[0]["config"], open("config.json","w"))'
+    fi
     of=$(shape "$model")
     for way in ${TORCH_WAYS:-autocast}; do
       # shellcheck disable=SC2086,SC2046

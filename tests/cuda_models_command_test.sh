@@ -146,6 +146,8 @@ grep -q "^products of codes [1-9]" calls || fail "no product of codes: $(cat cal
 settings=gpus=4
 both 2e-2 model=small.json dtype=fp8 mesh.dp_shard=2 zero=3 mesh.tp=2 recompute=full
 says "$codes, scales of tokens in the product; the other 10 are of bf16: rows"
+both 2e-2 model=small.json dtype=fp8 mesh.dp_shard=2 zero=1 train.microbatches=2
+says "weights are gathered as codes of 8 bits"
 settings=gpus=4,cc=89
 both 2e-2 model=dropout.json dtype=fp8 mesh.dp_shard=2 zero=3
 says "$codes, scales of tokens by a pass over what it gives (cuBLASLt takes scales of rows on sm_90 alone)"

@@ -1,7 +1,8 @@
 /* Training steps on a GPU without one, by the driver's stand-in. A step that runs ahead waits for
- * no stream and allocates nothing; what was run before is replayed; graphs change no bit, and a
- * NaN is found one step late with its tensor and op. Each call of the driver fails once, in a
- * process of its own, which says so in one line and gives back what it has. */
+ * no stream and allocates nothing; what was run before is replayed; graphs change no bit, nor does
+ * a bound on their number, and a NaN is found one step late with its tensor and op. Each call of
+ * the driver fails once, in a process of its own, which says so in one line and gives back what it
+ * has. */
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,9 +35,10 @@ enum {
 
 typedef struct job {
   const ls_session *session;
-  bool ahead;
-  int steps;
-  double rate, losses[STEPS], norms[STEPS];
+  bool ahead, evaluates;
+  int steps, most_graphs;
+  double rate, losses[STEPS], norms[STEPS], evaluated[STEPS];
+  long held; /* graphs of all ranks, at most, where a step or an evaluation has ended */
   long waits, allocations, launches, replays; /* of the last step */
 } job;
 
@@ -101,6 +103,24 @@ static void keep(job *work, const ls_rank *rank, int64_t step) {
   work->norms[step] = ls_rank_cell(rank, LS_CELL_NORM);
 }
 
+static long graphs_held(void) {
+  return stand_in.count("cuGraphInstantiateWithParams") - stand_in.count("cuGraphExecDestroy");
+}
+
+static void note_held(job *work) {
+  const long held = graphs_held();
+  if (held > work->held) work->held = held;
+}
+
+static ls_status evaluate(job *work, ls_steps *steps, ls_error *error) {
+  LS_TRY(ls_steps_settle(steps, error));
+  LS_TRY(ls_inputs_fill(&steps->inputs, steps->rank, LS_SESSION_EVALUATE, 0, 0, error));
+  LS_TRY(ls_rank_run(steps->rank, LS_SESSION_EVALUATE, error));
+  work->evaluated[steps->step - 1] = ls_rank_cell(steps->rank, LS_CELL_MEAN_LOSS);
+  note_held(work);
+  return LS_OK;
+}
+
 static ls_status make_steps(job *work, ls_rank *rank, ls_error *error) {
   LS_TRY(ls_session_initialise(work->session, rank, error));
   const ls_inputs inputs = {.take = take_tokens, .context = work};
@@ -117,6 +137,8 @@ static ls_status make_steps(job *work, ls_rank *rank, ls_error *error) {
     if (counted) count_calls(work, 1);
     if (!steps.ahead) keep(work, rank, steps.step - 1);
     if (steps.ahead && steps.known) keep(work, rank, steps.known - 1);
+    if (counts) note_held(work);
+    if (work->evaluates) LS_TRY(evaluate(work, &steps, error));
   }
   if (!steps.ahead) return LS_OK;
   LS_TRY(ls_steps_settle(&steps, error));
@@ -126,8 +148,13 @@ static ls_status make_steps(job *work, ls_rank *rank, ls_error *error) {
 
 static ls_status on_rank(ls_comm *comm, void *context, ls_error *error) {
   job *work = context;
+  const ls_session *session = work->session;
+  const ls_rank_options options = {.programs = session->programs,
+                                   .program_count = session->compiled.count,
+                                   .device = &session->device,
+                                   .most_graphs = work->most_graphs};
   ls_rank *rank;
-  LS_TRY(ls_session_rank(work->session, comm, &rank, error));
+  LS_TRY(ls_rank_create(comm, &options, &rank, error));
   const ls_status status = make_steps(work, rank, error);
   ls_rank_destroy(&rank);
   return status;
@@ -189,6 +216,54 @@ static void a_step_waits_for_nothing_and_allocates_nothing(void **state) {
   assert_memory_equal(ahead.losses, eager.losses, sizeof ahead.losses);
   assert_memory_equal(ahead.norms, waiting.norms, sizeof ahead.norms);
   assert_memory_equal(ahead.norms, eager.norms, sizeof ahead.norms);
+}
+
+static void keep_warning(void *context, const char *text) {
+  const char **kept = context;
+  *kept = ls_arena_printf(arena, "%s%s\n", *kept, text);
+}
+
+static job trained_within(int most, bool evaluates, const char **said) {
+  const char *const keys[] = {"device.kind=cuda"};
+  const long before = graphs_held();
+  job work = {.session = open_session(1, keys, 1),
+              .most_graphs = most,
+              .ahead = true,
+              .evaluates = evaluates,
+              .steps = STEPS,
+              .rate = 1e-2,
+              .held = before};
+  ls_error error = {0};
+  *said = "";
+  ls_warnings_to(keep_warning, said);
+  if (train(&work, &error) != LS_OK) fail_msg("at most %d graphs: %s", most, error.text);
+  ls_warnings_to(NULL, NULL);
+  assert_int_equal(graphs_held(), before);
+  work.held -= before;
+  return work;
+}
+
+/* What finds no room is launched, and what evaluations had captured goes for what steps do. */
+static void graphs_are_bounded(void **state) {
+  (void)state;
+  const char *said;
+  for (int evaluates = 0; evaluates < 2; evaluates++) {
+    const job all = trained_within(0, evaluates, &said);
+    assert_string_equal(said, "");
+    for (int most = 1; most < all.held; most = 2 * most + 1) {
+      const job bounded = trained_within(most, evaluates, &said);
+      print_message("%ld graphs, at most %d: %ld held; a step has %ld launches, %ld replays\n%s",
+                    all.held, most, bounded.held, bounded.launches, bounded.replays, said);
+      assert_int_equal(bounded.held, most);
+      assert_true(bounded.launches > all.launches && bounded.replays > 0);
+      if (!evaluates)
+        assert_non_null(strstr(
+            said, ls_arena_printf(arena, "%ld graphs, of which %d are kept", all.held, most)));
+      assert_memory_equal(bounded.losses, all.losses, sizeof all.losses);
+      assert_memory_equal(bounded.norms, all.norms, sizeof all.norms);
+      assert_memory_equal(bounded.evaluated, all.evaluated, sizeof all.evaluated);
+    }
+  }
 }
 
 /* The first update makes weights so large that the second step's loss is no number. */
@@ -307,6 +382,7 @@ int main(void) {
                                       tear_down),
       cmocka_unit_test_setup_teardown(a_step_of_several_waits_for_nothing, set_up_smallest,
                                       tear_down),
+      cmocka_unit_test_setup_teardown(graphs_are_bounded, set_up_model, tear_down),
       cmocka_unit_test_setup_teardown(a_nan_is_named_one_step_late, set_up_model, tear_down)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

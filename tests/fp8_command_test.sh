@@ -56,6 +56,10 @@ for dtype in fp8 bf16; do
 done
 grep -q "codes of layers.0 (fp8)" fp8.collectives || fail "no codes: $(cat fp8.collectives)"
 if grep -q "codes of" bf16.collectives; then fail "codes: $(cat bf16.collectives)"; fi
+# So they do where updates are in shards; of a layer its norms alone are published.
+run 0 show keys.yaml dtype=fp8 mesh.dp_shard=2 zero=1 -n 2 --collectives
+grep -q "all-gather  *1 .* codes of layers.0 (fp8)" output || fail "no codes: $(cat output)"
+if grep -q "parameters of layers.0 (fp8)" output; then fail "published in bf16: $(cat output)"; fi
 run 0 show keys.yaml dtype=fp8 mesh.dp_shard=2 zero=3 offload.parameters=host -n 2 --collectives
 if grep -q "codes of" output; then fail "codes: $(cat output)"; fi
 run 0 show keys.yaml dtype=fp8 --on 1xl40s --memory

@@ -71,8 +71,11 @@ static const ls_layout rows[] = {
     {.dp_shard = 2, .zero = 3, .microbatches = 2, .gather = LS_WHEN_STEP},
     {.dp_shard = 2, .zero = 3, .layers_per_unit = 2, .prefetch = 1},
     {PIPE(2, "zbh1"), .dp_shard = 2, .zero = 3, .microbatches = 3, .post_validation = true},
+    {PIPE(2, "zbh1"), .dp_shard = 2, .zero = 2, .microbatches = 3, .post_validation = true},
+    {.dp_shard = 2, .cp = 2, .tp = 2, .zero = 2, .microbatches = 2, SP, .prefetch = 1},
+    {.dp_shard = 3, .zero = 2, .offload = {.optimizer = LS_TIER_HOST}},
 };
-enum { ROWS = sizeof rows / sizeof *rows, RUN = 103, REFUSED = 17 };
+enum { ROWS = sizeof rows / sizeof *rows, RUN = 114, REFUSED = 18 };
 
 static void every_layout_equals_one_device(void **state) {
   (void)state;
@@ -88,10 +91,28 @@ static void every_layout_equals_one_device(void **state) {
   LS_TEST_EXPECT(&tally, RUN, REFUSED);
 }
 
+/* Bytes that gathers of parameters move in a step, by how wide their elements are: of each [0] a
+ * byte, [1] more. */
+static void count_gathered(const ls_program *program, int64_t elements[2]) {
+  elements[0] = elements[1] = 0;
+  for (int a = 0; a < program->actions.count; a++) {
+    const ls_action *action = &program->actions.items[a].action;
+    const ls_body *body = &program->bodies.items[program->actions.items[a].body];
+    if (action->kind != LS_ACTION_BEGIN || action->transfer != LS_TRANSFER_GATHER) continue;
+    for (int i = body->first; i < body->first + body->count; i++) {
+      const ls_instruction *each = &program->instructions.items[i];
+      const ls_dtype dtype = program->values.items[each->in[0]].dtype;
+      elements[ls_dtype_bytes(dtype) > 1] += each->count;
+    }
+  }
+}
+
 /* Beside a frozen base adapters are trained, whose own products are not rounded. */
 static void adapters_are_trained_beside(void **state) {
   (void)state;
-  static const ls_layout layouts[] = {{.tp = 2, SP}, {.dp_shard = 2, .zero = 3, EVERY}};
+  static const ls_layout layouts[] = {
+      {.tp = 2, SP}, {.dp_shard = 2, .zero = 3, EVERY}, {.dp_shard = 2, .zero = 1}};
+  enum { ALL = sizeof layouts / sizeof *layouts, NONE = 0 };
   ls_arena *arena = ls_arena_create();
   ls_model_config config = rounded(arena, &ls_test_shapes[1]);
   config.lora_rank = 3;
@@ -99,9 +120,13 @@ static void adapters_are_trained_beside(void **state) {
   config.lora_targets = (1 << LS_MODEL_LINEARS) - 1;
   const ls_experiment experiment = experiment_of(&config);
   ls_test_tally tally = {0};
-  ls_test_equal_layouts(&tally, &experiment, layouts, 2, "adapters");
-  enum { BOTH = 2, NONE = 0 };
-  LS_TEST_EXPECT(&tally, BOTH, NONE);
+  ls_test_equal_layouts(&tally, &experiment, layouts, ALL, "adapters");
+  LS_TEST_EXPECT(&tally, ALL, NONE);
+  /* Frozen weights that are stored whole are not gathered. */
+  int64_t elements[2];
+  const ls_layout whole = ls_test_layout_of(&layouts[ALL - 1]);
+  count_gathered(ls_test_compile(arena, &experiment, &whole).stages[0], elements);
+  assert_int_equal(elements[0] + elements[1], 0);
   ls_arena_destroy(&arena);
 }
 
@@ -388,31 +413,16 @@ static const ls_test_fault of_codes[] = {
 static void damaged_codes_are_refuted(void **state) {
   (void)state;
   static const ls_layout layouts[] = {{.dp_shard = 2, .zero = 3, .microbatches = 2},
-                                      {.dp_shard = 2, .tp = 2, .zero = 3, SP, EVERY}};
+                                      {.dp_shard = 2, .tp = 2, .zero = 3, SP, EVERY},
+                                      {.dp_shard = 2, .zero = 2, .microbatches = 2}};
   ls_arena *arena = ls_arena_create();
   const ls_model_config config = rounded(arena, &ls_test_shapes[1]);
   const ls_experiment experiment = experiment_of(&config);
-  for (int l = 0; l < 2; l++) {
+  for (size_t l = 0; l < sizeof layouts / sizeof *layouts; l++) {
     const ls_layout layout = ls_test_layout_of(&layouts[l]);
     ls_test_refute(&experiment, &layout, of_codes, sizeof of_codes / sizeof *of_codes);
   }
   ls_arena_destroy(&arena);
-}
-
-/* Bytes that gathers of parameters move in a step, by how wide their elements are: of each [0] a
- * byte, [1] more. */
-static void count_gathered(const ls_program *program, int64_t elements[2]) {
-  elements[0] = elements[1] = 0;
-  for (int a = 0; a < program->actions.count; a++) {
-    const ls_action *action = &program->actions.items[a].action;
-    const ls_body *body = &program->bodies.items[program->actions.items[a].body];
-    if (action->kind != LS_ACTION_BEGIN || action->transfer != LS_TRANSFER_GATHER) continue;
-    for (int i = body->first; i < body->first + body->count; i++) {
-      const ls_instruction *each = &program->instructions.items[i];
-      const ls_dtype dtype = program->values.items[each->in[0]].dtype;
-      elements[ls_dtype_bytes(dtype) > 1] += each->count;
-    }
-  }
 }
 
 /* Of a layer all but norms and biases go over the wires in a byte each, and lie so when they have
@@ -423,7 +433,8 @@ static void weights_are_gathered_in_a_byte(void **state) {
   const ls_test_shape *shape = &ls_test_shapes[1];
   const ls_model_config configs[] = {ls_test_shape_config(arena, shape), rounded(arena, shape)};
   static const ls_layout rows_of[] = {{.dp_shard = 3, .zero = 3, .microbatches = 2},
-                                      {.dp_shard = 3, .zero = 1, .microbatches = 2}};
+                                      {.dp_shard = 3, .zero = 1, .microbatches = 2},
+                                      {.dp_shard = 3, .zero = 2, .microbatches = 2}};
   int64_t elements[2][2];
   for (int c = 0; c < 2; c++) {
     const ls_experiment experiment = experiment_of(&configs[c]);
@@ -449,10 +460,13 @@ static void weights_are_gathered_in_a_byte(void **state) {
   assert_int_equal(elements[0][0], 0);
   assert_true(weights > 0 && elements[1][0] >= 4 * weights && elements[1][0] < 5 * weights);
   assert_true(elements[1][1] <= elements[0][1] - 4 * weights + weights / 2);
-  /* Where weights are stored whole, nothing is. */
-  const ls_layout whole = ls_test_layout_of(&rows_of[1]);
-  count_gathered(ls_test_compile(arena, &experiment, &whole).stages[0], elements[0]);
-  assert_int_equal(elements[0][0], 0);
+  /* Where others are stored whole, each once, in place of what the update would publish. */
+  for (int l = 1; l < 3; l++) {
+    const ls_layout whole = ls_test_layout_of(&rows_of[l]);
+    count_gathered(ls_test_compile(arena, &experiment, &whole).stages[0], elements[l - 1]);
+    assert_true(elements[l - 1][0] >= weights && elements[l - 1][0] < weights + weights / 4);
+    assert_int_equal(elements[l - 1][1], 0);
+  }
   ls_arena_destroy(&arena);
 }
 

@@ -169,8 +169,10 @@ static double least_state(const ls_layout *layout, const ls_plan_sizes *sizes, l
   const double elsewhere = 1 - 1.0 / ls_layout_expert_cuts(layout);
   double bytes = 0;
   if (layout->offload.parameters == tier)
-    bytes =
-        layout->zero == 3 ? sizes->bytes / shards : sizes->bytes - sizes->expert_bytes * elsewhere;
+    bytes = layout->zero == 3 ? sizes->bytes / shards
+                              : sizes->bytes - sizes->expert_bytes * elsewhere -
+                                    (double)ls_dtype_bytes(layout->compute) *
+                                        sizes->rounded_trained * (1 - 1 / shards);
   const bool all = tier == LS_TIER_DEVICE || !(layout->offload.optimizer_fraction < 1);
   if (layout->offload.optimizer == tier && all)
     for (int part = LS_PART_MASTER; part <= LS_PART_CODES2; part++)

@@ -202,20 +202,27 @@ static ls_plan_sizes used_of(const estimate *of, const ls_layout *layout, double
   return (ls_plan_sizes){
       (layer->bytes * layers + of->rest.bytes * rest - layer->expert_bytes * elsewhere) / tp,
       (layer->trained * layers + of->rest.trained * rest - layer->experts_trained * elsewhere) / tp,
-      layer->expert_bytes * layers / cuts / tp, layer->experts_trained * layers / cuts / tp,
-      (layer->rounded * layers + of->rest.rounded * rest) / tp};
+      layer->expert_bytes * layers / cuts / tp,
+      layer->experts_trained * layers / cuts / tp,
+      (layer->rounded * layers + of->rest.rounded * rest) / tp,
+      (layer->rounded_trained * layers + of->rest.rounded_trained * rest) / tp};
 }
 
-/* Weights that ZeRO-3 gathers as codes of a byte; 0 where it gathers them as they are. */
+/* Weights that go from rank to rank as codes of a byte: those that are gathered, or updated in
+ * shards. */
 static double codes_of(const ls_layout *layout, const ls_plan_sizes *of) {
-  return layout->zero == 3 && ls_layout_state_ranks(layout) > 1 && !layout->offload.parameters
-             ? of->rounded
-             : 0;
+  if (!layout->zero || ls_layout_state_ranks(layout) == 1 || layout->offload.parameters) return 0;
+  return layout->zero == 3 ? of->rounded : of->rounded_trained;
+}
+
+/* Bytes that codes of these spare beside weights as they are stored. */
+static double spared_bytes(const ls_layout *layout, const ls_plan_sizes *of) {
+  return codes_of(layout, of) * ((double)ls_dtype_bytes(layout->compute) - 1);
 }
 
 /* Bytes of weights as they are gathered. */
 static double gathered_bytes(const ls_layout *layout, const ls_plan_sizes *of) {
-  return of->bytes - codes_of(layout, of) * ((double)ls_dtype_bytes(layout->compute) - 1);
+  return of->bytes - spared_bytes(layout, of);
 }
 
 /* Of the same, what the ranks of a data axis have together. */
@@ -259,10 +266,10 @@ static double data_seconds(const ls_plan_problem *problem, const ls_layout *layo
   const double reduce =
       over_shards(problem, layout, LS_REDUCE_SCATTER, state.gradients * of->trained,
                   state.gradients * of->experts_trained, units);
-  const double gather =
-      over_shards(problem, layout, LS_ALL_GATHER,
-                  stored ? gathered_bytes(layout, of) : state.weights * of->trained,
-                  stored ? of->expert_bytes : state.weights * of->experts_trained, units);
+  const double gather = over_shards(
+      problem, layout, LS_ALL_GATHER,
+      stored ? gathered_bytes(layout, of) : state.weights * of->trained - spared_bytes(layout, of),
+      stored ? of->expert_bytes : state.weights * of->experts_trained, units);
   const double across =
       over(problem, replicas_of(layout), layout->tp * ls_layout_state_ranks(layout), LS_ALL_REDUCE,
            state.gradients * all / share, units);
@@ -278,7 +285,8 @@ static double data_seconds(const ls_plan_problem *problem, const ls_layout *layo
   }
   const double often = reduces ? layout->microbatches : 1;
   const double last = often * fmax(reduce + across - 0.6 * hidden, ends);
-  return last + (stored ? fmax(gather - 0.6 * hidden, gather / units) : gather);
+  const bool early = stored || codes_of(layout, of) > 0;
+  return last + (early ? fmax(gather - 0.6 * hidden, gather / units) : gather);
 }
 
 /* Seconds that a microbatch is on its way from a chunk to the next. */
@@ -334,6 +342,9 @@ static double state_memory(const ls_layout *layout, double layers, const estimat
                  ? gathered_bytes(layout, &own)
                  : 2 * fmax(gathered_bytes(layout, &layer), gathered_bytes(layout, &rest));
   bytes += codes_of(layout, &all) / shards;
+  if (layout->zero < 3) /* what goes as codes is stored in shards */
+    bytes += (double)ls_dtype_bytes(layout->compute) * codes_of(layout, &all) / shards -
+             spared_bytes(layout, &own);
   if (layout->zero < 2 || ls_layout_once_a_step(layout, layout->reduce))
     return bytes + state.gradients * own.trained;
   return bytes + state.gradients * (all.trained / shards + 2 * fmax(layer.trained, rest.trained));
@@ -471,13 +482,17 @@ static void find_sizes(estimate *of) {
   if (ls_plan_sizes_of(of->problem, 1, &of->rest, NULL) != LS_OK ||
       ls_plan_sizes_of(of->problem, 2, &two, NULL) != LS_OK)
     LS_ASSERT(!"a model that was built");
-  of->layer = (ls_plan_sizes){two.bytes - of->rest.bytes, two.trained - of->rest.trained,
+  of->layer = (ls_plan_sizes){two.bytes - of->rest.bytes,
+                              two.trained - of->rest.trained,
                               two.expert_bytes - of->rest.expert_bytes,
                               two.experts_trained - of->rest.experts_trained,
-                              two.rounded - of->rest.rounded};
-  of->rest = (ls_plan_sizes){.bytes = of->rest.bytes - of->layer.bytes,
-                             .trained = of->rest.trained - of->layer.trained,
-                             .rounded = of->rest.rounded - of->layer.rounded};
+                              two.rounded - of->rest.rounded,
+                              two.rounded_trained - of->rest.rounded_trained};
+  of->rest =
+      (ls_plan_sizes){.bytes = of->rest.bytes - of->layer.bytes,
+                      .trained = of->rest.trained - of->layer.trained,
+                      .rounded = of->rest.rounded - of->layer.rounded,
+                      .rounded_trained = of->rest.rounded_trained - of->layer.rounded_trained};
 }
 
 ls_plan_estimates *ls_plan_estimate(ls_arena *arena, const ls_plan_problem *problem,

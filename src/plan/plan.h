@@ -161,7 +161,7 @@ typedef struct ls_plan_candidate {
 typedef struct ls_plan_sizes {
   double bytes, trained;                /* of weights as they are stored; how many are trained */
   double expert_bytes, experts_trained; /* of these, of routed experts */
-  double rounded;                       /* weights that products read as fp8's codes alone */
+  double rounded, rounded_trained;      /* weights that products read as fp8's codes alone */
 } ls_plan_sizes;
 
 typedef struct ls_plan_candidates {

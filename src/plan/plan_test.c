@@ -264,6 +264,7 @@ static void sizes_are_of_what_is_trained(void **state) {
   assert_int_equal(ls_model_set_fp8(&posed.model, NULL), LS_OK);
   assert_int_equal(ls_plan_sizes_of(&posed.problem, posed.model.layers, &whole, NULL), LS_OK);
   assert_true(whole.rounded == 30.0 * 576 * (2 * 576 + 2 * 192 + 3 * 1536));
+  assert_true(whole.rounded_trained == whole.rounded);
   assert_true(whole.bytes == 2 * numbers);
   posed.model = plain;
   posed.model.lora_rank = 8;

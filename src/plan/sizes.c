@@ -16,6 +16,7 @@ static void add_parameter(const ls_graph *graph, const ls_parameter_record *para
   const bool of_experts = about->sharding == LS_TP_EXPERTS;
   sizes->bytes += bytes;
   sizes->rounded += rounded ? elements : 0;
+  sizes->rounded_trained += rounded && parameter->trainable ? elements : 0;
   sizes->trained += parameter->trainable ? elements : 0;
   sizes->expert_bytes += of_experts ? bytes : 0;
   sizes->experts_trained += of_experts && parameter->trainable ? elements : 0;

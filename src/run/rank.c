@@ -210,6 +210,7 @@ ls_status ls_rank_create(ls_comm *comm, const ls_rank_options *options, ls_rank 
   made->comm = comm;
   made->number = ls_comm_rank(comm);
   made->device = options->device;
+  made->most_graphs = options->most_graphs;
   const ls_status status = fill_rank(made, options, error);
   if (status == LS_OK)
     ls_rank_set_cell(made, LS_CELL_SCALE, 1);

@@ -39,6 +39,7 @@ typedef struct ls_rank_options {
   int program_count;
   const ls_device *device;  /* borrowed until the world is destroyed */
   const char *offload_path; /* folder of the file, where programs have one */
+  int most_graphs;          /* that are kept to be replayed, where the device has them; 0: 4,096 */
   bool tune;                /* the fastest ways of what a library has several for are found first */
   /* Called by the first rank that has some to try, before each and at the end; NULL: nobody asks.
    */

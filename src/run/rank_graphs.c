@@ -13,6 +13,10 @@
 /* A driver's graph takes memory of the host and of the device: not measured, for want of a GPU. */
 enum { MOST_GRAPHS = 4096 };
 
+static int most_graphs(const ls_rank *rank) {
+  return rank->most_graphs ? rank->most_graphs : MOST_GRAPHS;
+}
+
 static bool is_kept(const ls_loaded *each) {
   return each->instruction->collective == LS_COLLECTIVE_NONE && each->tier == LS_TIER_DEVICE;
 }
@@ -68,6 +72,19 @@ static void number_graphs(ls_loaded_program *of, int *table, int size) {
   }
 }
 
+/* The first rank of a stage speaks for all. */
+static void warn_of_more(const ls_rank *rank, const ls_loaded_program *of) {
+  static const char *const names[] = {
+      [LS_PROGRAM_STEP] = "a step", [LS_PROGRAM_FORWARD] = "a forward pass"};
+  if (of->graph_count <= most_graphs(rank) ||
+      rank->number % ls_mesh_stage_ranks(&of->program->mesh))
+    return;
+  ls_warn(
+      "rank %d: the kernels of %s are %d graphs, of which %d are kept: the others run one by "
+      "one, which is slower",
+      rank->number, names[of->program->kind], of->graph_count, most_graphs(rank));
+}
+
 ls_status ls_rank_load_graphs(ls_rank *rank, int p, ls_error *error) {
   ls_loaded_program *of = &rank->programs[p];
   const int actions = of->program->actions.count;
@@ -82,7 +99,10 @@ ls_status ls_rank_load_graphs(ls_rank *rank, int p, ls_error *error) {
     of->graphs = calloc((size_t)of->graph_count + 1, sizeof *of->graphs);
   }
   free(table);
-  if (of->graphs) return LS_OK;
+  if (of->graphs) {
+    warn_of_more(rank, of);
+    return LS_OK;
+  }
   return ls_fail(error, LS_FAILED, "out of memory for the graphs of %d actions", actions);
 }
 
@@ -107,7 +127,7 @@ void ls_rank_drop_graphs(ls_rank *rank) {
 
 /* Whether there is room for a graph of program `p`, where another program's may have to go. */
 static bool make_room(ls_rank *rank, int p) {
-  if (rank->graphs_held < MOST_GRAPHS) return true;
+  if (rank->graphs_held < most_graphs(rank)) return true;
   ls_kept_graph *oldest = NULL;
   for (int other = 0; other < rank->program_count; other++)
     for (int g = 0; g < rank->programs[other].graph_count && other != p; g++) {

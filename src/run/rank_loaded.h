@@ -70,7 +70,7 @@ struct ls_rank {
   int32_t *staging;
   double *staging_reference; /* of pairs, or weights */
   void *staging_top;         /* of a teacher */
-  int graphs_held;
+  int graphs_held, most_graphs;
   int64_t replays;
   ls_record *records; /* a ring */
   int64_t record_room, recorded;

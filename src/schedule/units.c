@@ -112,12 +112,13 @@ static void place_unit(const ls_sharded *sharded, ls_unit *unit) {
   for (int a = 0; a < mesh->count; a++) {
     if (partial >> a & 1) unit->raw.on[a] = unit->gradient.on[a] = sum;
     if (!(unit->flat >> a & 1)) continue;
-    unit->stored.on[a] = place_on(&mesh->axes[a], row->parameters);
+    unit->stored.on[a] = place_on(&mesh->axes[a], unit->codes ? LS_SHARDED_FLAT : row->parameters);
     unit->state.on[a] = place_on(&mesh->axes[a], row->state);
     if (!ls_layout_once_a_step(layout, layout->reduce))
       unit->gradient.on[a] = place_on(&mesh->axes[a], row->gradients);
   }
-  unit->gather_per_step = ls_layout_once_a_step(layout, layout->gather);
+  unit->gather_per_step = ls_layout_once_a_step(layout, layout->gather) ||
+                          (unit->codes && row->parameters == LS_REPLICATED);
 }
 
 /* Places it, and pads it to shards of one length. */
@@ -141,17 +142,22 @@ static void assign_parameters(const ls_sharded *sharded, ls_units *units,
   }
 }
 
-bool ls_units_gather_codes(const ls_mesh *mesh, const ls_layout *layout) {
-  return ls_data_strategy_row(layout->zero)->parameters == LS_SHARDED_FLAT &&
-         ls_mesh_size(mesh, ls_mesh_axes(mesh, LS_MESH_SHARD)) > 1 &&
-         layout->offload.parameters == LS_TIER_DEVICE;
-}
-
-/* By parameter: whether it is gathered as codes, which all that reads it rounds it to. */
+/* By parameter: whether it goes from rank to rank as codes, which all that reads it rounds it to:
+ * where it is gathered, or would be published once it has been updated. */
 static const bool *find_codes(const ls_sharded *sharded) {
-  if (ls_units_gather_codes(&sharded->mesh, &sharded->layout))
-    return ls_graph_rounded(sharded->graph);
-  return LS_NEW_ARRAY(sharded->arena, bool, sharded->graph->parameters.count + 1);
+  const ls_graph *graph = sharded->graph;
+  const ls_layout *layout = &sharded->layout;
+  const ls_data_strategy *row = ls_data_strategy_row(layout->zero);
+  const ls_axes shards = ls_mesh_axes(&sharded->mesh, LS_MESH_SHARD);
+  const bool *rounded = ls_graph_rounded(graph);
+  bool *codes = LS_NEW_ARRAY(sharded->arena, bool, graph->parameters.count + 1);
+  if (ls_mesh_size(&sharded->mesh, shards) == 1 || layout->offload.parameters != LS_TIER_DEVICE)
+    return codes;
+  for (int p = 0; p < graph->parameters.count; p++)
+    codes[p] =
+        rounded[p] && (row->parameters == LS_SHARDED_FLAT ||
+                       (row->state == LS_SHARDED_FLAT && graph->parameters.items[p].trainable));
+  return codes;
 }
 
 /* Of which a unit has one: what is trainable, by its update, in either form that it may be gathered

@@ -44,9 +44,10 @@ typedef struct ls_unit {
   ls_placement gradient; /* the same as it is added up over microbatches */
   ls_placement state;    /* master weights and moments, and so the reduced gradient */
   bool gather_per_step;  /* from `stored` to `used` for the step, else for each microbatch */
-  bool codes;            /* it is gathered, and used, as fp8's codes, which POINT makes */
-  int stages[2];         /* that both have it (a tied parameter); else -1 */
-  bool frozen;           /* it has no gradient, no master weights and no moments */
+  bool codes;    /* it is gathered, and used, as fp8's codes, which POINT makes; it is stored
+                    in shards where others may be whole, and then gathered for the step */
+  int stages[2]; /* that both have it (a tied parameter); else -1 */
+  bool frozen;   /* it has no gradient, no master weights and no moments */
   ls_precision precision; /* of its parameters, all of one */
   int update;             /* likewise: which of the optimizer's */
   LS_LIST(ls_unit_entry) entries;
@@ -63,10 +64,6 @@ typedef struct ls_units {
   /* By sharded node: it finds the largest magnitude of a weight that is gathered as codes. */
   const bool *left_out;
 } ls_units;
-
-/* Whether a layout gathers weights of products in fp8 as codes: where they are gathered from shards
- * on the device. */
-bool ls_units_gather_codes(const ls_mesh *mesh, const ls_layout *layout);
 
 /* The parameter that a sharded value is, where it is gathered as codes; -1. */
 int ls_units_coded(const ls_units *units, const ls_sharded *sharded, int value);
