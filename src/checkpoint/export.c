@@ -581,6 +581,7 @@ static ls_status write_by_rows(exporter *self, passing *of, ls_error *error) {
   by_rows.transposed = false;
   by_rows.dims[0] = out, by_rows.dims[1] = in;
   if (!source.quantised) {
+    LS_TRY(ls_stored_tensor_read(&source, 0, 0, LS_F32, NULL, error)); /* it has numbers */
     const size_t bytes = (size_t)source.count * ls_dtype_bytes(source.dtype);
     void *stored = ls_arena_alloc(of->scratch, bytes);
     LS_TRY(ls_stored_tensor_read(&source, 0, source.count, source.dtype, stored, error));
