@@ -117,13 +117,13 @@ static void make_router_of(op_case *c) {
 /* Documents two and two, in sequences of which the last may be cut short. */
 static void make_pairs(op_case *c) {
   static const ls_op_kind kinds[] = {LS_OP_PAIR_LOSS, LS_OP_PAIR_LOSS_BWD, LS_OP_PAIR_REWARDS,
-                                     LS_OP_COUNT_PAIRS, LS_OP_PAIR_SHARES};
+                                     LS_OP_PAIR_SHARES};
   static const int64_t lengths[] = {1, 5, 64, 200};
   const int64_t sequence = pick(lengths, 4), tokens = sequence * (1 + random_below(5));
   const operand sums = vector_of(SUMS, tokens), answers = vector_of(DOUBLES, tokens);
   operand labels = vector_of(INDEX, tokens);
   labels.range = random_below(2) ? 1 : 100;
-  c->kind = kinds[random_below(5)];
+  c->kind = kinds[random_below(4)];
   c->attributes.sequence = sequence;
   c->attributes.dpo_beta = 0.3;
   c->attributes.scale = random_below(3) ? 0 : 0.7;
@@ -149,6 +149,15 @@ static void make_pairs(op_case *c) {
       break;
     default: break;
   }
+  c->in[cuda_pair_rows(c->kind)] = vector_of(INDEX, tokens);
+  c->inputs += (int)random_below(2);
+}
+
+static void make_token_rows(op_case *c) {
+  c->kind = LS_OP_TOKEN_ROWS;
+  c->inputs = c->outputs = 1, c->no_add = true;
+  c->in[0] = c->out[0] = vector_of(INDEX, any_rows());
+  c->in[0].start[0] = c->out[0].start[0] = random_below(2) * 48;
 }
 
 /* Vectors of a length of 1, or nearly; and sums over those that are there. */
@@ -224,7 +233,7 @@ static const case_maker makers[] = {
     make_rope_table,    make_tokens,       make_cells,         make_blocks,    make_pairs,
     make_route,         make_route_bwd,    make_routed,        make_grouped,   make_scores,
     make_router_of,     make_adafactor,    make_texts,         make_text_rows, make_fp8,
-    make_weight_codes};
+    make_weight_codes,  make_token_rows};
 
 enum { MAKERS = sizeof makers / sizeof *makers };
 

@@ -81,6 +81,7 @@ dpo="task=dpo data.text=pairs.jsonl data.template=chat.jinja data.seq_len=64 tra
 both 5e-6 $base dtype=fp32 $dpo
 both 5e-6 $base dtype=fp32 $dpo mesh.dp_shard=2 zero=2 $lora
 both 2e-2 $base dtype=bf16 $dpo mesh.tp=2
+both 5e-6 $base dtype=fp32 $dpo mesh.cp=2
 
 # Texts with a class: logits of three columns.
 for i in 0 1 2 3 4 5 6 7 8 9 10 11; do echo "{\"text\": \"$i times $i\", \"label\": $((i % 3))}"; done >texts.jsonl

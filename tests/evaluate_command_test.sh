@@ -42,8 +42,11 @@ whole=$(value loss)
 run 0 evaluate a/checkpoints/step-4 data.text=text.txt data.seq_len=16 train.batch=7 dtype=fp32
 says "loss $(printf %.4f "$whole"), perplexity"
 says "tokens at the end left out"
+says "sequences of 16 (data.seq_len: given)"
 run 0 evaluate a/checkpoints/step-4 data.text=text.txt train.batch=7 dtype=fp32
-says "sequences of 32"
+says "sequences of 32 (data.seq_len: all that the model allows)"
+run 0 evaluate a data.text=text.txt
+says "sequences of 16 (data.seq_len: the run's)"
 
 # Documents one by one: each as it is alone, in pieces where it is longer than a sequence; all of them
 # together have the sum; the same on every layout.

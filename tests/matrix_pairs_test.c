@@ -36,9 +36,16 @@ static const ls_layout rows[] = {
     {PIPE(2, "gpipe"), .tp = 2, .microbatches = 2, SP},
     {PIPE(2, "zbh1"), .dp_shard = 2, .zero = 1, .microbatches = 3, .post_validation = true},
     {PIPE(2, "zbh2"), .tp = 2, .microbatches = 4, SP},
+    /* ranks have parts of answers */
+    {.cp = 2},
+    {.cp = 2, .dp_replicate = 3, .microbatches = 2},
+    {.cp = 2, .tp = 2, .microbatches = 2, SP, EVERY},
+    {.cp = 2, .dp_shard = 2, .zero = 3, .context = LS_CONTEXT_RING},
+    {.cp = 2, PIPE(2, "1f1b"), .dp_shard = 2, .zero = 2, .microbatches = 2},
+    {.cp = 2, PIPE(2, "zbh1"), .microbatches = 3, .context = LS_CONTEXT_ULYSSES},
 };
 /* The heads of the second shape do not allow tp 3, of the third tp 2. */
-enum { ROWS = sizeof rows / sizeof *rows, RUN = 50, REFUSED = CASES * ROWS - RUN };
+enum { ROWS = sizeof rows / sizeof *rows, RUN = 70, REFUSED = CASES * ROWS - RUN };
 
 static ls_experiment experiment_of(const ls_model_config *config, int which) {
   return (ls_experiment){.config = config,
@@ -109,11 +116,10 @@ static bool no_reference(ls_program *program) { /* what backward reads stands in
 }
 
 static bool tokens_counted(ls_program *program) {
-  ls_instruction *count = ls_test_find(program, LS_OP_COUNT_PAIRS, 0);
+  ls_instruction *count = ls_test_find(program, LS_OP_COUNT_WEIGHTS, 0);
   if (!count) return false;
   count->kind = LS_OP_COUNT_VALID;
   count->inputs = 1;
-  count->attributes.sequence = 0;
   return true;
 }
 

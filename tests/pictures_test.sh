@@ -70,6 +70,23 @@ done
 cmp plain/checkpoints/step-4/model.safetensors traced/checkpoints/step-4/model.safetensors ||
   fail "tracing changed the model"
 
+# Traces are written over, and nothing else of that name: before anything is trained.
+run train run.yaml -n 4 out=traced trace=true train.steps=8
+grep -q 'step 7 traced: traced/timeline.svg' errors || fail "a run that goes on is not traced: $(cat errors)"
+for name in trace.json timeline.svg; do
+  mkdir -p notes
+  echo '{"mine": true}' >notes/$name
+  refused train run.yaml -n 4 out=notes trace=true
+  grep -q "notes/$name: is not one that lockstep wrote, and would be overwritten" errors || fail "$(cat errors)"
+  grep -q mine notes/$name || fail "notes/$name is lost"
+  [ ! -e notes/resolved.yaml ] || fail "a refused run has begun"
+  run train run.yaml -n 4 out=notes train.steps=1
+  grep -q mine notes/$name || fail "notes/$name is lost without a trace"
+  run train run.yaml -n 4 out=notes trace=true --fresh
+  grep -q mine notes/${name%.*}.old-*.${name#*.} || fail "notes/$name is not kept"
+  rm -r notes
+done
+
 launcher=${MPIRUN:-mpirun}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0"

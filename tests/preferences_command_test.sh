@@ -40,7 +40,7 @@ paste runs/one/metrics.jsonl | awk -F'"rewards/' '{
   d = c[2] - r[2] - m[2]; if (d > 1e-9 || d < -1e-9) exit 1}' || fail "margins are no differences"
 n=0
 for layout in "mesh.dp_shard=2 zero=3" "mesh.tp=2 mesh.dp_shard=2 recompute=full" \
-  "mesh.pp=2 schedule=zbh1 post_validation=true mesh.dp_shard=1"; do
+  "mesh.pp=2 schedule=zbh1 post_validation=true mesh.dp_shard=1" "mesh.cp=2 mesh.dp_shard=1"; do
   n=$((n + 1))
   devices=2
   case $layout in *tp=2*dp_shard=2*) devices=4 ;; esac
@@ -71,8 +71,10 @@ run 0 train $keys lora.rank=4 data.validation=0.2 eval.every=4 out=runs/adapters
 [ "$(column adapters loss | head -n 1)" = 0.6931471805599453 ] || fail "adapters begin elsewhere"
 says "step 8: validation loss 0."
 column adapters rewards.margins | tail -n 1 | awk '{exit !($1 > 0)}' || fail "adapters learn nothing"
-run 0 train $keys lora.rank=4 data.validation=0.2 eval.every=4 mesh.tp=2 mesh.dp_shard=1 -n 2 out=runs/adapters2
-same adapters adapters2
+for layout in "mesh.tp=2" "mesh.cp=2 context=ring"; do
+  run 0 train $keys lora.rank=4 data.validation=0.2 eval.every=4 $layout mesh.dp_shard=1 -n 2 --fresh out=runs/adapters2
+  same adapters adapters2
+done
 run 0 train $keys dpo.label_smoothing=0.2 out=runs/smooth
 paste runs/smooth/metrics.jsonl runs/one/metrics.jsonl | tail -n 1 | awk -F'"loss": ' \
   '{split($2, a, ","); split($3, b, ","); exit !(a[1] > b[1])}' || fail "smoothing changes nothing"
@@ -92,7 +94,7 @@ END
 run 0 train $odds mesh.tp=2 mesh.dp_shard=2 zero=3 -n 4 out=runs/odds-many
 same odds odds-many
 run 0 train $odds train.steps=3 out=runs/odds-part
-run 0 train $odds mesh.pp=2 mesh.dp_shard=1 -n 2 out=runs/odds-part
+run 0 train $odds mesh.pp=2 mesh.cp=2 mesh.dp_shard=1 -n 4 out=runs/odds-part
 says "resuming after step 3"
 same odds odds-part
 run 0 train $odds lora.rank=4 data.validation=0.2 eval.every=4 out=runs/odds-adapters
@@ -112,7 +114,6 @@ refused() { # WORDS of the message, keys...
   says "$words"
   [ ! -e runs/x ] || fail "something is left of a refused run"
 }
-refused "mesh.cp=2 with task=dpo" mesh.cp=2 -n 2
 refused "data.loss_on: found all with task=dpo" data.loss_on=all
 refused "data.too_long: found cut with task=dpo" data.too_long=cut
 refused "data.documents: found stream with task=dpo" data.documents=stream
@@ -123,7 +124,14 @@ refused "dpo.beta" dpo.beta=0
 refused "orpo.lambda: found a value without task=orpo" orpo.lambda=0.2
 refused "dpo.beta: found a value without task=dpo" task=orpo dpo.beta=0.2
 refused "orpo.lambda" task=orpo orpo.lambda=0
-refused "mesh.cp=2 with task=orpo" task=orpo mesh.cp=2 -n 2
+cat >mixture.json <<'END'
+{"model_type": "mixtral", "vocab_size": 256, "hidden_size": 16, "intermediate_size": 12, "num_hidden_layers": 1,
+ "num_attention_heads": 2, "max_position_embeddings": 160, "num_local_experts": 4, "num_experts_per_tok": 2}
+END
+run 0 train $odds model=mixture.json mesh.cp=2 mesh.dp_shard=1 -n 2 train.steps=1 out=runs/mixture
+refused "mesh.cp=2 with task=orpo and what experts add to the loss" task=orpo model=mixture.json experts.aux_loss=0.01 \
+  experts.aux_form=sequence mesh.cp=2 -n 2
+refused "sequences of 158 tokens over mesh.cp=2" data.seq_len=158 mesh.cp=2 -n 2
 refused "data.loss_on: found all with task=orpo" task=orpo data.loss_on=all
 refused "use seq_len 320 or less" data.seq_len=512
 refused "40 more are too long" data.seq_len=40

@@ -131,8 +131,33 @@ model() { # NAME KEYS
 model narrow '{"model_type": "llama", "vocab_size": 256, "hidden_size": 16, "intermediate_size": 64,
  "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 32}'
 refused "hidden_size is 16, and rows of weights are quantised in whole blocks of 64" export narrow/run none --quantize int8
-model gpt2 '{"model_type": "gpt2", "vocab_size": 256, "n_embd": 64, "n_layer": 1, "n_head": 2, "n_positions": 32}'
-refused "is stored transposed" export gpt2/run none --quantize nf4
+# GPT-2's matrices are stored transposed; their blocks are of the rows that products read.
+model gpt2 '{"model_type": "gpt2", "vocab_size": 256, "n_embd": 128, "n_layer": 1, "n_head": 2, "n_positions": 32}'
+refused "is stored transposed, as [in, out], of which compressed-tensors has no groups: expected nf4 or fp4" \
+  export gpt2/run none --quantize int8
+refused "has the weights of several products, whose scales would be quantised together" \
+  train keys.yaml model=gpt2/run/checkpoints/step-1 lora.rank=2 quantize=nf4-double out=none
+run 0 export gpt2/run gpt2-plain
+run 0 export gpt2/run gpt2-nf4 --quantize nf4
+run 0 export gpt2-nf4 gpt2-numbers
+[ "$(loss gpt2-nf4)" = "$(loss gpt2-numbers)" ] || fail "gpt2 in nf4 is not what it stands for"
+[ "$(loss gpt2-nf4)" != "$(loss gpt2-plain)" ] || fail "gpt2 in nf4 is as before"
+run 0 export gpt2-numbers gpt2-again --quantize nf4
+[ "$(loss gpt2-again)" = "$(loss gpt2-nf4)" ] || fail "gpt2 in nf4 again is another"
+words="lora.rank=2 train.lr=1e-2 train.steps=3 quantize=nf4"
+for model in gpt2-nf4 gpt2-plain; do
+  run 0 train keys.yaml model=$model $words out=beside-$model
+  # Adapters merged into what they were trained beside: the same of either folder.
+  run 0 export beside-$model merged-$model --merge
+done
+lines beside-gpt2-nf4 >one; lines beside-gpt2-plain >other
+[ "$(wc -l <one)" -eq 3 ] && cmp -s one other || fail "gpt2 in nf4: $(cat one other)"
+[ "$(loss merged-gpt2-nf4)" = "$(loss merged-gpt2-plain)" ] || fail "gpt2 in nf4 is merged into something else"
+[ "$(loss merged-gpt2-plain)" != "$(loss gpt2-nf4)" ] || fail "gpt2 in nf4: nothing is merged"
+run 0 train keys.yaml model=gpt2-plain $words mesh.tp=2 -n 2 out=beside-tp
+run 0 export beside-gpt2-plain blocks --merge --quantize nf4
+run 0 generate blocks "It was a" --max-new-tokens 3 --greedy
+run 0 train keys.yaml model=gpt2-plain $words quantize=int8 train.steps=1 out=beside-int8-gpt2
 # Of a tensor of several products scales are quantised together: it is read with scales in fp32.
 model phi3 '{"model_type": "phi3", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 64, "pad_token_id": 0,
  "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 32}'

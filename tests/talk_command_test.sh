@@ -22,6 +22,17 @@ run 0 train model=config.json data.text=chats.jsonl data.tokenizer=bytes data.te
   data.seq_len=64 data.validation=0 train.batch=4 train.steps=200 train.lr=1e-2 eval.every=0 out=run
 model=$(ls -d run/checkpoints/step-*)
 cmp -s chat.jinja "$model/chat_template.jinja" || fail "the checkpoint has not the template"
+# Training from it finds the template, and keeps it; a folder without one is refused.
+for key in "" data.template=chat.jinja; do
+  run 0 train model="$model" data.text=chats.jsonl data.seq_len=64 data.validation=0 train.batch=4 train.steps=2 \
+    eval.every=0 $key out=further$key
+  cmp -s chat.jinja further$key/checkpoints/step-2/chat_template.jinja || fail "further$key has not the template"
+done
+cmp -s further/checkpoints/step-2/model.safetensors furtherdata.template=chat.jinja/checkpoints/step-2/model.safetensors ||
+  fail "the template that is found is another"
+cp -r "$model" untold && rm untold/chat_template.jinja
+run 2 train model=untold data.text=chats.jsonl data.seq_len=64 out=none
+says "has no chat template"
 
 asked() { # TEXT words...: what is printed, exactly
   wanted=$1

@@ -11,6 +11,8 @@
 #include "text/json.h"
 #include "tokenizer/token_pipeline.h"
 
+static const char template_name[] = "chat_template.jinja";
+
 struct ls_chat {
   ls_arena *arena;
   const ls_tokenizer *tokenizer;
@@ -70,16 +72,25 @@ static ls_status fail_missing(const ls_chat_options *options, ls_error *error) {
                  options->remedy ? options->remedy : "data.template=FILE.jinja");
 }
 
+/* A file that is asked for, or that lies beside a model of bytes; NULL: none. */
+static const char *given_template(const ls_chat *self, const ls_chat_options *options) {
+  if (options->template || !options->folder || self->tokenizer->pipeline) return options->template;
+  const char *beside = ls_arena_printf(self->arena, "%s/%s", options->folder, template_name);
+  return ls_file_exists(beside) ? beside : NULL;
+}
+
 /* The template's text and where it is from. */
 static ls_status find_template(ls_chat *self, const ls_chat_options *options, const json_t *config,
                                const char **name, const char **text, size_t *bytes,
                                ls_error *error) {
-  const ls_tokenizer_file *file = file_of(self->tokenizer, "chat_template.jinja");
-  if (options->template) {
+  const ls_tokenizer_file *file = file_of(self->tokenizer, template_name);
+  const char *given = given_template(self, options);
+  if (given) {
     char *read;
-    LS_TRY(ls_file_read(self->arena, options->template, &read, bytes, error));
-    *name = options->template;
-    *text = read;
+    LS_TRY(ls_file_read(self->arena, given, &read, bytes, error));
+    *name = given;
+    *text = self->given = read;
+    self->given_bytes = *bytes;
     return LS_OK;
   }
   if (file) {
@@ -112,7 +123,6 @@ static ls_status open_template(ls_chat *self, const ls_chat_options *options, co
   size_t bytes = 0;
   LS_TRY(find_template(self, options, config, &name, &text, &bytes, error));
   LS_TRY(ls_jinja_read(self->arena, name, text, bytes, &self->template, error));
-  if (options->template) self->given = text, self->given_bytes = bytes;
   self->fingerprint = fingerprint_of(self, text, bytes);
   return LS_OK;
 }

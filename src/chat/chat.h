@@ -6,9 +6,10 @@
  *   LS_TRY(ls_chat_encode(chat, example, &ids, error));   // ls_chat_id, ls_chat_is_trained
  *   ls_chat_close(&chat);
  *
- * The template is the tokenizer's own (chat_template.jinja, or tokenizer_config.json's), or a file.
- * What an example may look like is in chat_example.h. Where an answer begins and ends the
- * template's generation blocks say, or else rendering the chat up to it. Thread-safe once open. */
+ * The template is the tokenizer's own (chat_template.jinja, or tokenizer_config.json's), that
+ * beside a model of bytes, or a file. What an example may look like is in chat_example.h. Where an
+ * answer begins and ends the template's generation blocks say, or else rendering the chat up to it.
+ * Thread-safe once open. */
 #ifndef LS_CHAT_CHAT_H
 #define LS_CHAT_CHAT_H
 
@@ -22,6 +23,8 @@ typedef enum ls_loss_on { LS_LOSS_ON_ANSWERS, LS_LOSS_ON_ALL, LS_LOSS_ON_LAST } 
 typedef struct ls_chat_options {
   const ls_tokenizer *tokenizer;
   const char *template; /* a file; NULL: the tokenizer's own */
+  const char *folder;   /* of the model, or NULL: bytes as ids have no files, but their model's
+                         * chat_template.jinja */
   ls_loss_on loss_on;
   bool pairs;         /* examples are pairs of answers: ls_chat_encode_pair */
   const char *remedy; /* how a template is given, for errors; NULL: data.template=FILE.jinja */

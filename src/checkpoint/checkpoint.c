@@ -81,7 +81,7 @@ static ls_status write_tensor(saver *self, tensor_set *set, int t, void *tile_da
                                      to.piece->parameter, layout->part, ranges);
     for (int r = 0; r < count; r++) {
       const ls_box box = ls_weight_piece_box(to.piece, &ranges[r].box);
-      for (ls_box tile = {0}; ls_stored_tile(layout, &box, LS_TILE_ELEMENTS, &tile);) {
+      for (ls_box tile = {0}; ls_stored_tile(layout, &box, LS_TILE_ELEMENTS, 1, &tile);) {
         LS_TRY(ls_rank_read_range(self->rank, self->program, to.piece->parameter, &ranges[r], &tile,
                                   tile_data, dtype, error));
         LS_TRY(ls_stored_write(set->writer, t, &to, &tile, dtype, tile_data, scratch, error));

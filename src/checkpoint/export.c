@@ -16,6 +16,7 @@
 #include "model/quantised_text.h"
 #include "store/adapters.h"
 #include "store/quantised.h"
+#include "store/stored_box.h"
 #include "store/weights.h"
 #include "store/weights_folder.h"
 #include "text/number.h"
@@ -260,12 +261,18 @@ static ls_dtype blocks_in(const exporter *self, const ls_graph *graph,
   return ls_precision_blocks(graph->parameters.items[p].about.precision);
 }
 
+/* Whether numbers of the tensor are stored transposed, [in, out]; blocks are of rows of [out, in].
+ */
+static bool has_columns(const exported *tensor) {
+  return tensor->layout && tensor->layout->transposed && !tensor->layout->stack;
+}
+
 static ls_status check_blocks(const exporter *self, const exported *tensor, ls_error *error) {
   const ls_stored_tensor *source = tensor->source;
-  if (tensor->layout->transposed)
+  if (has_columns(tensor) && tensor->blocks == LS_INT8)
     return ls_fail(error, LS_INPUT,
-                   "--quantize: %s: %s is stored transposed, as [in, out], whose quantising is not "
-                   "built: leave it out",
+                   "--quantize int8: %s: %s is stored transposed, as [in, out], of which "
+                   "compressed-tensors has no groups: expected nf4 or fp4",
                    source->file, source->name);
   if (tensor->spec.dtype == LS_F64)
     return ls_fail(error, LS_INPUT,
@@ -277,6 +284,16 @@ static ls_status check_blocks(const exporter *self, const exported *tensor, ls_e
                  "--quantize: %s: %s is quantised as %s, and would be quantised again: expected "
                  "%s, or leave it out",
                  source->file, source->name, source->format, source->format);
+}
+
+static const int64_t *written_dims(exporter *self, const exported *tensor) {
+  const ls_stored_tensor *source = tensor->source;
+  const bool blocks = tensor->blocks != LS_DTYPE_COUNT, from_blocks = source->quantised != NULL;
+  if (!has_columns(tensor) || blocks == from_blocks) return source->dims;
+  int64_t *dims = LS_NEW_ARRAY(self->arena, int64_t, 2);
+  dims[0] = source->dims[1];
+  dims[1] = source->dims[0];
+  return dims;
 }
 
 static ls_status add_tensor(exporter *self, const ls_stored_tensor *like,
@@ -293,12 +310,12 @@ static ls_status add_tensor(exporter *self, const ls_stored_tensor *like,
   exported *made = LS_APPEND(self->arena, &self->tensors);
   *made = (exported){.spec = {.name = like->name,
                               .dtype = asked == LS_DTYPE_COUNT ? kept : asked,
-                              .ndim = source->ndim,
-                              .dims = source->dims},
+                              .ndim = source->ndim},
                      .source = source,
                      .layout = layout_of(self, source),
                      .blocks = LS_DTYPE_COUNT};
   if (self->options->quantize) made->blocks = blocks_in(self, self->target, made->layout);
+  made->spec.dims = written_dims(self, made);
   return made->blocks == LS_DTYPE_COUNT ? LS_OK : check_blocks(self, made, error);
 }
 
@@ -429,6 +446,7 @@ typedef struct passing {
   double *sums;  /* NULL: nothing is added */
   float *blocks; /* NULL: none are made */
   void *piece;
+  char *turned; /* what is written transposed, once all is read; NULL: it is written in pieces */
 } passing;
 
 /* With adapters summed in fp64 and rounded once. */
@@ -532,17 +550,62 @@ static ls_status write_pieces(exporter *self, passing *of, ls_error *error) {
       LS_TRY(write_blocks(self, of, first, count, error));
       continue;
     }
+    const size_t bytes = (size_t)count * ls_dtype_bytes(dtype);
     LS_TRY(read_piece(self, of, first, count, dtype, error));
-    LS_TRY(ls_safetensors_append(self->writer, of->piece, (size_t)count * ls_dtype_bytes(dtype),
-                                 error));
+    if (of->turned)
+      memcpy(of->turned + (size_t)first * ls_dtype_bytes(dtype), of->piece, bytes);
+    else
+      LS_TRY(ls_safetensors_append(self->writer, of->piece, bytes, error));
   }
   return LS_OK;
+}
+
+/* [rows, columns] as the other way round. */
+static void *turn(ls_arena *arena, const void *from, int64_t rows, int64_t columns,
+                  ls_dtype dtype) {
+  void *made = ls_arena_alloc(arena, (size_t)(rows * columns) * ls_dtype_bytes(dtype));
+  ls_stored_turn(from, rows, columns, dtype, made);
+  return made;
+}
+
+/* A tensor that is stored transposed, and is, was or will be in blocks, which are of rows: these
+ * are gone through in order, from memory where the file has columns. */
+static ls_status write_by_rows(exporter *self, passing *of, ls_error *error) {
+  const exported *tensor = of->tensor;
+  const ls_stored_layout *layout = tensor->layout;
+  const int64_t in = layout->dims[0], out = layout->dims[1];
+  const ls_dtype dtype = tensor->spec.dtype;
+  ls_stored_layout by_rows = *layout;
+  ls_stored_tensor source = *tensor->source;
+  exported rows = *tensor;
+  by_rows.transposed = false;
+  by_rows.dims[0] = out, by_rows.dims[1] = in;
+  if (!source.quantised) {
+    LS_TRY(ls_stored_tensor_read(&source, 0, 0, LS_F32, NULL, error)); /* it has numbers */
+    const size_t bytes = (size_t)source.count * ls_dtype_bytes(source.dtype);
+    void *stored = ls_arena_alloc(of->scratch, bytes);
+    LS_TRY(ls_stored_tensor_read(&source, 0, source.count, source.dtype, stored, error));
+    source.data = turn(of->scratch, stored, in, out, source.dtype);
+    source.dims = by_rows.dims;
+  }
+  rows.layout = &by_rows;
+  rows.source = &source;
+  of->tensor = &rows;
+  if (tensor->blocks == LS_DTYPE_COUNT)
+    of->turned = ls_arena_alloc(of->scratch, (size_t)source.count * ls_dtype_bytes(dtype));
+  LS_TRY(write_pieces(self, of, error));
+  if (!of->turned) return LS_OK;
+  return ls_safetensors_append(self->writer, turn(of->scratch, of->turned, out, in, dtype),
+                               (size_t)source.count * ls_dtype_bytes(dtype), error);
 }
 
 static ls_status write_tensor(exporter *self, const exported *tensor, void *piece,
                               ls_error *error) {
   passing of = {.tensor = tensor, .piece = piece, .scratch = ls_arena_create()};
-  const ls_status status = write_pieces(self, &of, error);
+  const bool blocks = tensor->blocks != LS_DTYPE_COUNT || tensor->source->quantised ||
+                      blocks_beside(self, tensor) != LS_DTYPE_COUNT;
+  const ls_status status =
+      (blocks && has_columns(tensor) ? write_by_rows : write_pieces)(self, &of, error);
   ls_arena_destroy(&of.scratch);
   return status;
 }

@@ -26,8 +26,9 @@
 static const char help[] =
     "usage: lockstep evaluate RUN_OR_CHECKPOINT [data.text=GLOB] [key=value...] [-n DEVICES]\n\n"
     "Loss and perplexity of a model on a text: all of data.text, cut into sequences of\n"
-    "data.seq_len tokens (by default 512, or what the model allows), each read once; what is left\n"
-    "at the end is left out and counted. Without data.text a run is evaluated on all of what it\n"
+    "data.seq_len tokens, each read once: by default of a run as many as it was trained on, of\n"
+    "another folder 512, or as many as the model allows. What is left at the end is left out and\n"
+    "counted. Without data.text a run is evaluated on all of what it\n"
     "keeps for validation. The first word is a run's folder (its newest good checkpoint and its\n"
     "keys are taken), a checkpoint, or a Hugging Face folder. Of a model with a head over classes\n"
     "(task=classify) loss, accuracy and F1: data.text has texts with their classes; of one that\n"
@@ -65,7 +66,8 @@ typedef struct request {
   bool json, trust, documents;
   const char *logits, *top; /* the file that they go to, and how many of each token */
   int64_t top_k;
-  bool whole; /* all of data.text; else what the run keeps for validation */
+  const char *length_of; /* what data.seq_len is: said of it */
+  bool whole;            /* all of data.text; else what the run keeps for validation */
 } request;
 
 static bool is_given(const ls_words *words, const char *key) {
@@ -78,12 +80,14 @@ static bool is_given(const ls_words *words, const char *key) {
 }
 
 /* A folder without a run's keys says how long sequences may be: the default is cut at that. */
-static ls_status cut_sequence(ls_arena *arena, const char *folder, ls_run_file *run,
+static ls_status cut_sequence(ls_arena *arena, const char *folder, ls_run_file *run, request *asked,
                               ls_error *error) {
   ls_model_config config;
   LS_TRY(ls_adapters_read(arena, folder, &config, error));
-  if (config.positions > 0 && config.positions < run->data.seq_len)
-    run->data.seq_len = config.positions;
+  asked->length_of = "the default";
+  if (config.positions <= 0 || config.positions >= run->data.seq_len) return LS_OK;
+  run->data.seq_len = config.positions;
+  asked->length_of = "all that the model allows";
   return LS_OK;
 }
 
@@ -161,7 +165,9 @@ static ls_status read_keys(ls_arena *arena, const ls_words *words, request *aske
   if (!is_given(words, "train.micro_batch") && !is_given(words, "train.microbatches"))
     keys[count++] = "train.micro_batch=auto";
   LS_TRY(ls_run_file_read(arena, path, keys, count, run, error));
-  if (!path && !is_given(words, "data.seq_len")) LS_TRY(cut_sequence(arena, folder, *run, error));
+  asked->length_of = is_given(words, "data.seq_len") ? "given" : "the run's";
+  if (!path && !is_given(words, "data.seq_len"))
+    LS_TRY(cut_sequence(arena, folder, *run, asked, error));
   (*run)->init = LS_RUN_INIT_WEIGHTS;
   if (asked->documents) LS_TRY(read_by_document(words, *run, error));
   LS_TRY(read_logits(words, asked, *run, error));
@@ -248,11 +254,11 @@ static void describe(evaluated *self) {
           ls_layout_print(self->arena, &session->layout));
   const ls_dataset *dataset = self->dataset;
   const bool all = self->asked->logits;
-  fprintf(stderr, "tokenizer %s, %d ids; %lld tokens, %lld sequences of %lld\n",
+  fprintf(stderr, "tokenizer %s, %d ids; %lld tokens, %lld sequences of %lld (data.seq_len: %s)\n",
           self->tokenizer->name, (int)self->tokenizer->vocabulary,
           (long long)(dataset->evaluation_tokens + (all ? dataset->training_tokens : 0)),
           (long long)(dataset->evaluation.sequences + (all ? dataset->training.sequences : 0)),
-          (long long)session->sequence);
+          (long long)session->sequence, self->asked->length_of);
   self->progress =
       ls_progress_create(self->arena, stderr, isatty(STDERR_FILENO) != 0, 0, batches_of(self));
 }

@@ -216,16 +216,10 @@ static ls_status try_system(const ls_generate_opened *opened, ls_error *error) {
   return status == LS_OK ? LS_OK : ls_error_prefix(error, "--system");
 }
 
-/* Bytes as ids have no files of their own, but a run that was given a template keeps it. */
-static const char *find_template(ls_arena *arena, const ls_generate_opened *opened) {
-  const char *kept = ls_arena_printf(arena, "%s/chat_template.jinja", opened->folder);
-  if (opened->asked->template || opened->tokenizer->pipeline) return opened->asked->template;
-  return ls_file_exists(kept) ? kept : NULL;
-}
-
 static ls_status open_chat(ls_arena *arena, ls_generate_opened *opened, ls_error *error) {
   const ls_chat_options options = {.tokenizer = opened->tokenizer,
-                                   .template = find_template(arena, opened),
+                                   .template = opened->asked->template,
+                                   .folder = opened->folder,
                                    .remedy = "--template FILE.jinja"};
   LS_TRY(ls_chat_open(&options, &opened->chat, error));
   LS_TRY(try_system(opened, error));

@@ -361,6 +361,7 @@ static ls_status open_chat(opening *self, ls_error *error) {
   const ls_chat_options options = {
       .tokenizer = self->options.tokenizer,
       .template = strcmp(data->template, "auto") == 0 ? NULL : data->template,
+      .folder = self->run->model,
       .loss_on = (ls_loss_on)data->loss_on,
       .pairs = made->pairs};
   if (ls_chat_open(&options, &made->chat, error) != LS_OK)

@@ -484,11 +484,9 @@ ls_tensor_id ls_graph_dropout(ls_graph *graph, ls_tensor_id x, double rate) {
 
 /* What a loss is a mean over: what an op counts of labels and, where there is one, another input.
  */
-static void count_by(ls_graph *graph, ls_op_kind kind, ls_tensor_id second, int64_t sequence) {
-  graph->counting = (ls_node){.kind = kind,
-                              .attributes = {.sequence = sequence},
-                              .inputs = second.index < 0 ? 1 : 2,
-                              .in = {graph->labels, second}};
+static void count_by(ls_graph *graph, ls_op_kind kind, ls_tensor_id second) {
+  graph->counting =
+      (ls_node){.kind = kind, .inputs = second.index < 0 ? 1 : 2, .in = {graph->labels, second}};
   graph->loss_scale = ls_graph_cell(graph, "loss_scale");
 }
 
@@ -502,7 +500,7 @@ void ls_graph_cross_entropy(ls_graph *graph, ls_tensor_id logits) {
   graph->logits = logits;
   graph->loss = ls_graph_first_output(graph, LS_OP_XENT_LOSS, NULL,
                                       (ls_tensor_id[]){max, sum, target, labels}, NULL);
-  count_by(graph, LS_OP_COUNT_VALID, none, 0);
+  count_by(graph, LS_OP_COUNT_VALID, none);
 }
 
 void ls_graph_weighted_cross_entropy(ls_graph *graph, ls_tensor_id logits) {
@@ -518,7 +516,7 @@ void ls_graph_weighted_cross_entropy(ls_graph *graph, ls_tensor_id logits) {
   graph->loss =
       ls_graph_first_output(graph, LS_OP_XENT_LOSS_EACH, NULL,
                             (ls_tensor_id[]){max, sum, target, labels, graph->weights}, NULL);
-  count_by(graph, LS_OP_COUNT_WEIGHTS, graph->weights, 0);
+  count_by(graph, LS_OP_COUNT_WEIGHTS, graph->weights);
 }
 
 void ls_graph_binary_cross_entropy(ls_graph *graph, ls_tensor_id logits, bool weighted) {
@@ -536,7 +534,7 @@ void ls_graph_binary_cross_entropy(ls_graph *graph, ls_tensor_id logits, bool we
   graph->logits = logits;
   graph->loss = ls_graph_first_output(graph, LS_OP_BCE_LOSS, NULL,
                                       (ls_tensor_id[]){means, graph->labels}, NULL);
-  count_by(graph, LS_OP_COUNT_VALID, none, 0);
+  count_by(graph, LS_OP_COUNT_VALID, none);
 }
 
 /* The loss of sums that `kind` makes of logits, their max and what the teacher says. */
@@ -552,7 +550,7 @@ static void distill(ls_graph *graph, ls_op_kind kind, const ls_attributes *attri
   graph->loss = out[0];
   graph->rewards[0] = out[1];
   graph->rewards[1] = out[2];
-  count_by(graph, LS_OP_COUNT_VALID, none, 0);
+  count_by(graph, LS_OP_COUNT_VALID, none);
 }
 
 void ls_graph_distillation(ls_graph *graph, ls_tensor_id logits, ls_tensor_id teacher,
@@ -575,26 +573,34 @@ void ls_graph_distillation_of_top(ls_graph *graph, ls_tensor_id logits, int64_t 
           (ls_tensor_id[]){logits, max, graph->top_ids, graph->top_below, graph->labels});
 }
 
+ls_tensor_id ls_graph_token_rows(ls_graph *graph) {
+  if (graph->places.index < 0) return none;
+  return ls_graph_first_output(graph, LS_OP_TOKEN_ROWS, NULL, &graph->places, NULL);
+}
+
 static void prefer(ls_graph *graph, ls_tensor_id logits, const ls_attributes *attributes) {
   const ls_tensor_id labels = graph->labels, positions = graph->positions;
   const int64_t rows = ls_graph_tensor(graph, logits)->dims[0];
   const ls_attributes told = {.sequence = graph->sequence, .dpo_beta = attributes->dpo_beta};
   graph->reference = add_source(graph, "reference", LS_ROLE_INPUT, LS_DOUBLE, rows, 0);
+  graph->weights = add_source(graph, "weights", LS_ROLE_INPUT, LS_DOUBLE, rows, 0);
   ls_tensor_id max = ls_graph_first_output(graph, LS_OP_XENT_MAX, NULL, &logits, NULL);
   int sums = ls_graph_node(graph, LS_OP_XENT_SUM_EACH, NULL, (ls_tensor_id[]){logits, max, labels},
                            LS_MAX_OUTPUTS, NULL);
   ls_tensor_id sum = graph->nodes.items[sums].out[0], target = graph->nodes.items[sums].out[1];
-  int loss = ls_graph_node(graph, LS_OP_PAIR_LOSS, attributes,
-                           (ls_tensor_id[]){max, sum, target, labels, positions, graph->reference},
-                           LS_MAX_OUTPUTS, NULL);
+  const ls_tensor_id tokens = ls_graph_token_rows(graph);
+  int loss =
+      ls_graph_node(graph, LS_OP_PAIR_LOSS, attributes,
+                    (ls_tensor_id[]){max, sum, target, labels, positions, graph->reference, tokens},
+                    LS_MAX_OUTPUTS, NULL);
   graph->logits = logits;
   graph->loss = graph->nodes.items[loss].out[0];
   graph->answers = graph->nodes.items[loss].out[1];
-  int rewards =
-      ls_graph_node(graph, LS_OP_PAIR_REWARDS, &told,
-                    (ls_tensor_id[]){graph->answers, labels, positions}, LS_MAX_OUTPUTS, NULL);
+  int rewards = ls_graph_node(graph, LS_OP_PAIR_REWARDS, &told,
+                              (ls_tensor_id[]){graph->answers, labels, positions, tokens},
+                              LS_MAX_OUTPUTS, NULL);
   memcpy(graph->rewards, graph->nodes.items[rewards].out, sizeof graph->rewards);
-  count_by(graph, LS_OP_COUNT_PAIRS, positions, graph->sequence);
+  count_by(graph, LS_OP_COUNT_WEIGHTS, graph->weights);
 }
 
 void ls_graph_preferences(ls_graph *graph, ls_tensor_id logits, double beta, double smoothing) {
@@ -628,7 +634,7 @@ void ls_graph_tell_texts(ls_graph *graph, ls_tensor_id x, const ls_text_pairs *o
   graph->loss =
       ls_graph_first_output(graph, LS_OP_TEXT_LOSS, NULL, (ls_tensor_id[]){sum, own, all[1]}, NULL);
   graph->rewards[0] = ls_graph_first_output(graph, LS_OP_TEXT_FOUND, NULL, &found, NULL);
-  count_by(graph, LS_OP_COUNT_VALID, none, 0);
+  count_by(graph, LS_OP_COUNT_VALID, none);
 }
 
 void ls_graph_odds(ls_graph *graph, ls_tensor_id logits, double lambda) {

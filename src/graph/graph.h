@@ -143,8 +143,9 @@ typedef struct ls_graph {
    * they lie in an order of their own; and which of a pair of sentences each is of. */
   ls_tensor_id remaining, types;
   ls_tensor_id reference; /* input [n], fp64, of pairs: log-probabilities of a reference's labels */
-  /* Input, fp64: [n] how often a token's label counts, 0 without a label; of sets of classes,
-   * [classes], how often each counts where it is in a set. */
+  /* Input, fp64: [n] how often a token's label counts, 0 without a label; of pairs of answers 1 at
+   * the first label of each pair, 0 elsewhere; of sets of classes, [classes], how often each counts
+   * where it is in a set. */
   ls_tensor_id weights;
   ls_tensor_id sets; /* input [n, words], int32: the classes of tokens with a label, as bits */
   /* Inputs [n, k], of a teacher that is told by the k ids it finds likeliest: these, int32,
@@ -314,6 +315,9 @@ void ls_graph_router_loss(ls_graph *graph, ls_tensor_id logits, ls_tensor_id loa
 /* By token, of pairs of answers: what makes a sum over tokens one over pairs, see
  * LS_OP_PAIR_SHARES. */
 ls_tensor_id ls_graph_pair_shares(ls_graph *graph);
+
+/* Of the tokens of whole sequences in turn which rows they are; {-1} where they lie in turn. */
+ls_tensor_id ls_graph_token_rows(ls_graph *graph);
 
 /* The routing without what is above the capacity of experts: each takes `slots` rows of a sequence,
  * those of the first places. What is dropped are rows behind all others, of no expert, that weigh

@@ -57,9 +57,9 @@ void ls_graph_router_loss(ls_graph *graph, ls_tensor_id logits, ls_tensor_id loa
 }
 
 ls_tensor_id ls_graph_pair_shares(ls_graph *graph) {
-  return ls_graph_first_output(graph, LS_OP_PAIR_SHARES,
-                               &(ls_attributes){.sequence = graph->sequence},
-                               (ls_tensor_id[]){graph->labels, graph->positions}, NULL);
+  return ls_graph_first_output(
+      graph, LS_OP_PAIR_SHARES, &(ls_attributes){.sequence = graph->sequence},
+      (ls_tensor_id[]){graph->labels, graph->positions, ls_graph_token_rows(graph)}, NULL);
 }
 
 ls_tensor_id ls_graph_dispatch(ls_graph *graph, ls_tensor_id x, const ls_routing *routing) {

@@ -115,6 +115,7 @@ enum {
   X(DISTILL_SUM, "distill_sum")                   \
   X(DISTILL_TOP_SUM, "distill_top_sum")           \
   X(DISTILL_LOSS, "distill_loss")                 \
+  X(TOKEN_ROWS, "token_rows")                     \
   X(PAIR_LOSS, "pair_loss")                       \
   X(PAIR_REWARDS, "pair_rewards")                 \
   X(PAIR_SHARES, "pair_shares")                   \
@@ -179,7 +180,6 @@ enum {
   X(TEXT_MATCH_BWD, "text_match_bwd")             \
   /* the step around them */                      \
   X(COUNT_VALID, "count_valid")                   \
-  X(COUNT_PAIRS, "count_pairs")                   \
   X(COUNT_WEIGHTS, "count_weights")               \
   X(ZERO, "zero")                                 \
   X(RECIPROCAL, "reciprocal")                     \

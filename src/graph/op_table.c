@@ -462,37 +462,46 @@ static const ls_op rows[LS_OP_COUNT] = {
                              .precision = {LS_ACCUMULATE, LS_ACCUMULATE},
                              .gradients = {{LS_OP_XENT_GRAD_EACH, "01A2a", "0"}},
                              .indices = "2"},
+    /* places of the tokens of whole sequences, which lie in an order of their own -> of each token
+     * in turn which row it is */
+    [LS_OP_TOKEN_ROWS] = {.labels = "n -> n",
+                          .only = {{'n', LS_SHARES_SEQUENCES}},
+                          .precision = {LS_INDEX},
+                          .again = LS_AGAIN_MAY,
+                          .indices = "0"},
     /* Pairs of answers. A sequence holds documents, whose tokens the positions count from 0: the
      * first two are a pair, what was chosen and what was rejected, then the next two; a pair
      * without labels is none. Of a document counts the log-probability of its labels, beyond that
-     * of a reference. max, sum, target, labels, positions, reference's log-probabilities -> sum
-     * over pairs of -log sigmoid(dpo_beta (chosen - rejected)); by token, its document's. With
-     * `scale` (odds ratios) counts the mean of a document's labels, without a reference: a pair's
-     * loss is -scale chosen - dpo_beta log sigmoid(how much larger the log odds of the chosen are)
-     */
-    [LS_OP_PAIR_LOSS] = {.labels = "n, n, n, n, n, n -> 1, n",
+     * of a reference. max, sum, target, labels, positions, reference's log-probabilities, [rows of
+     * tokens] -> sum over pairs of -log sigmoid(dpo_beta (chosen - rejected)); by token, its
+     * document's. With `scale` (odds ratios) counts the mean of a document's labels, without a
+     * reference: a pair's loss is -scale chosen - dpo_beta log sigmoid(how much larger the log odds
+     * of the chosen are). Ranks that share sequences have each all of their tokens, a few numbers
+     * of each. */
+    [LS_OP_PAIR_LOSS] = {.labels = "n, n, n, n, n, n, n? -> 1, n",
                          .duty = LS_DUTY_LOSS,
                          .only = {{'n', LS_SHARES_SEQUENCES}},
                          .precision = {LS_DOUBLE, LS_DOUBLE},
-                         .gradients = {{LS_OP_PAIR_LOSS_BWD, "B34a", "1"}},
+                         .gradients = {{LS_OP_PAIR_LOSS_BWD, "B34a6", "1"}},
                          .divides = 1u << LS_ATTRIBUTE_sequence,
-                         .indices = "34"},
-    /* documents' log-probabilities beyond the reference's, labels, positions -> sums over pairs of
-     * dpo_beta times the chosen one's, of that of the rejected, and of 1 where the first is larger
-     */
-    [LS_OP_PAIR_REWARDS] = {.labels = "n, n, n -> 1, 1, 1",
+                         .indices = "346"},
+    /* documents' log-probabilities beyond the reference's, labels, positions, [rows of tokens] ->
+     * sums over pairs of dpo_beta times the chosen one's, of that of the rejected, and of 1 where
+     * the first is larger */
+    [LS_OP_PAIR_REWARDS] = {.labels = "n, n, n, n? -> 1, 1, 1",
                             .duty = LS_DUTY_REWARDS,
                             .only = {{'n', LS_SHARES_SEQUENCES}},
                             .precision = {LS_DOUBLE, LS_DOUBLE, LS_DOUBLE},
                             .divides = 1u << LS_ATTRIBUTE_sequence,
-                            .indices = "12"},
-    /* labels, positions -> by token with a label how many pairs its sequence has, over how many
-     * such tokens; 0 of others: so that a sequence counts once for each of its pairs */
-    [LS_OP_PAIR_SHARES] = {.labels = "n, n -> n",
+                            .indices = "123"},
+    /* labels, positions, [rows of tokens] -> by token with a label how many pairs its sequence has,
+     * over how many such tokens; 0 of others: so that a sequence counts once for each of its pairs
+     */
+    [LS_OP_PAIR_SHARES] = {.labels = "n, n, n? -> n",
                            .only = {{'n', LS_SHARES_SEQUENCES}},
                            .precision = {LS_ACCUMULATE},
                            .divides = 1u << LS_ATTRIBUTE_sequence,
-                           .indices = "01"},
+                           .indices = "012"},
 
     /* dy, ids */
     [LS_OP_EMBEDDING_DW] = {.labels = "n c, n -> v c",
@@ -740,14 +749,14 @@ static const ls_op rows[LS_OP_COUNT] = {
                               .shardable = "nv",
                               .in_place = 1,
                               .indices = "3"},
-    /* documents' log-probabilities beyond the reference's, labels, positions, scale -> how often
-     * the loss of each token counts: that of the chosen answer's by how far the pair is from being
-     * told apart, the other's as often below 0 */
-    [LS_OP_PAIR_LOSS_BWD] = {.labels = "n, n, n, 1 -> n",
+    /* documents' log-probabilities beyond the reference's, labels, positions, scale, [rows of
+     * tokens] -> how often the loss of each token counts: that of the chosen answer's by how far
+     * the pair is from being told apart, the other's as often below 0 */
+    [LS_OP_PAIR_LOSS_BWD] = {.labels = "n, n, n, 1, n? -> n",
                              .only = {{'n', LS_SHARES_SEQUENCES}},
                              .precision = {LS_ACCUMULATE},
                              .divides = 1u << LS_ATTRIBUTE_sequence,
-                             .indices = "12"},
+                             .indices = "124"},
 
     [LS_OP_CAST] = {.labels = "e -> e", .duty = LS_DUTY_ROUND},
     [LS_OP_COPY] = {.labels = "n c -> n c",

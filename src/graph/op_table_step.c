@@ -9,13 +9,6 @@ const ls_op ls_step_ops[LS_OP_COUNT] = {
                            .shardable = "n",
                            .precision = {LS_DOUBLE},
                            .indices = "0"},
-    /* labels, positions -> how many pairs there are */
-    [LS_OP_COUNT_PAIRS] = {.labels = "n, n -> 1",
-                           .duty = LS_DUTY_COUNT,
-                           .only = {{'n', LS_SHARES_SEQUENCES}},
-                           .precision = {LS_DOUBLE},
-                           .divides = 1u << LS_ATTRIBUTE_sequence,
-                           .indices = "01"},
     /* numbers -> as many zeros, in their place */
     [LS_OP_ZERO] = {.labels = "e -> e", .duty = LS_DUTY_ZERO},
     /* cells: count, scale -> scale / count; of a count of 0 the scale */

@@ -91,13 +91,14 @@ static ls_status check_places(const ls_training *training, const ls_layout *layo
                  layout->cp, facts->name);
 }
 
-/* Of a pair the whole is looked at, which ranks of a context axis have in parts. */
+/* A pair's loss is made of whole sequences, once for all ranks that share them; what experts add is
+ * summed by each of these over its own tokens. */
 static ls_status check_pairs(const ls_training *training, const ls_layout *layout,
-                             ls_error *error) {
-  if (training->pairs.beta <= 0 || layout->cp <= 1) return LS_OK;
+                             const ls_graph *graph, ls_error *error) {
+  if (training->pairs.beta <= 0 || layout->cp <= 1 || graph->losses.count == 0) return LS_OK;
   return ls_fail(error, LS_INPUT,
-                 "mesh.cp=%d with task=%s, whose loss takes whole answers: use mesh.cp=1, with "
-                 "mesh.dp_shard or mesh.tp in its place",
+                 "mesh.cp=%d with task=%s and what experts add to the loss (experts.aux_loss, "
+                 "experts.z_loss, experts.exchange=all_to_all): use mesh.cp=1, or leave these out",
                  layout->cp, training->pairs.odds ? "orpo" : "dpo");
 }
 
@@ -106,10 +107,10 @@ ls_status ls_compile_graph(ls_arena *arena, const ls_training *training, const l
   *compiled = (ls_compiled){.layout = *layout};
   compiled->layout.logits_bytes = facts->logits_bytes;
   compiled->layout.logits_multiple = facts->logits_multiple;
-  LS_TRY(check_pairs(training, layout, error));
   LS_TRY(check_places(training, layout, facts, error));
   const ls_model_mode mode = training->evaluates ? LS_MODEL_FORWARD : LS_MODEL_TRAIN;
   LS_TRY(build_graph(arena, training, &compiled->layout, mode, &compiled->graph, error));
+  LS_TRY(check_pairs(training, layout, compiled->graph, error));
   if (training->evaluates) return LS_OK;
   ls_graph_backward(compiled->graph);
   return training->budget ? fit_budget(compiled, facts, training->budget, error) : LS_OK;

@@ -122,7 +122,8 @@ LS_CHECKED ls_status ls_rank_get(const ls_rank *rank, int program, int value, in
  * of the sequences that the rank shares. Borrowed. */
 int32_t *ls_rank_staging(const ls_rank *rank);
 
-/* Likewise a number for each token: a reference's of pairs of answers, or a label's weight. */
+/* Likewise two numbers for each token: of pairs of answers a reference's, and which tokens they are
+ * counted at; or a label's weight. */
 double *ls_rank_staging_reference(const ls_rank *rank);
 
 /* Likewise of a teacher that is told by its likeliest ids: 16 bytes for each of a token's, and

@@ -35,6 +35,28 @@ static void count_behind(const int32_t *positions, int64_t count, int64_t sequen
   }
 }
 
+static int64_t document_end(const ls_batch *batch, int64_t begin, int64_t limit) {
+  int64_t end = begin + 1;
+  while (end < limit && batch->positions[end] != 0) end++;
+  return end;
+}
+
+/* Of pairs of answers, as the loss of pairs counts them in whole sequences: behind what a reference
+ * says of each token, 1 at the first label of each pair, 0 elsewhere. */
+static void mark_pairs(const ls_batch *batch, int64_t count, int64_t sequence) {
+  for (int64_t first = 0; batch->reference && first < count; first += sequence) {
+    const int64_t limit = first + sequence < count ? first + sequence : count;
+    for (int64_t begin = first, end; begin < limit; begin = end) {
+      const int64_t middle = document_end(batch, begin, limit);
+      if (middle >= limit) break; /* it is without another */
+      end = document_end(batch, middle, limit);
+      int64_t label = begin;
+      while (label < end && batch->labels[label] < 0) label++;
+      if (label < end) batch->reference[count + label] = 1;
+    }
+  }
+}
+
 /* Tokens of the sequences that this rank shares: *begin takes the first. */
 static int64_t shared_tokens(const ls_rank *rank, int program, int64_t *begin) {
   const ls_program *from = ls_rank_program(rank, program);
@@ -53,9 +75,10 @@ int64_t ls_inputs_token(const ls_rank *rank, int program, int64_t row) {
   return begin + ls_token_order(row, from->sequence, ls_mesh_size(&from->mesh, context), own);
 }
 
-/* Numbers that a token is told in: ids of a teacher, or words of a set of classes. */
+/* Numbers that a token is told in: ids of a teacher, or words of a set of classes; and how many
+ * tokens the sequences have that a rank shares. */
 typedef struct told_columns {
-  int64_t top, words;
+  int64_t top, words, shared;
 } told_columns;
 
 static int64_t columns_of(const ls_program *program, int value) {
@@ -80,6 +103,10 @@ static void pick(const ls_rank *rank, int program, int64_t count, int64_t begin,
       batch->top_ids[row * told->top + j] = whole->top_ids[at * told->top + j];
       batch->top_below[row * told->top + j] = whole->top_below[at * told->top + j];
     }
+    if (batch->reference) {
+      batch->reference[row] = whole->reference[at];
+      batch->reference[count + row] = whole->reference[told->shared + at];
+    }
     for (int64_t w = 0; w < told->words; w++)
       batch->sets[row * told->words + w] = whole->sets[at * told->words + w];
   }
@@ -100,11 +127,14 @@ static ls_status put_draws(const ls_inputs *inputs, ls_rank *rank, int program, 
   return ls_rank_put(rank, program, from->draws, slot, draws, count, error);
 }
 
-/* One for each row: its label's. Of sets those of all classes. */
+/* One for each row: its label's, or the mark of a pair. Of sets those of all classes. */
 static ls_status put_weights(const ls_inputs *inputs, ls_rank *rank, int program, int slot,
-                             const int32_t *labels, int64_t count, ls_error *error) {
+                             const ls_batch *batch, int64_t count, ls_error *error) {
   const ls_program *from = ls_rank_program(rank, program);
+  const int32_t *labels = batch->labels;
   if (from->weights < 0) return LS_OK;
+  if (batch->reference)
+    return ls_rank_put(rank, program, from->weights, slot, batch->reference + count, count, error);
   double *weights = ls_rank_staging_reference(rank);
   LS_ASSERT(inputs->weights);
   if (from->sets >= 0) {
@@ -135,6 +165,14 @@ static void set_told(const ls_rank *rank, const told_columns *told, int64_t coun
   whole->top_below = (float *)(whole->top_ids + shared * told->top);
 }
 
+/* Likewise for two numbers of each token of pairs, all 0. */
+static void set_pairs(const ls_rank *rank, int64_t count, int64_t shared, ls_batch *batch,
+                      ls_batch *whole) {
+  batch->reference = ls_rank_staging_reference(rank);
+  memset(batch->reference, 0, sizeof *batch->reference * (size_t)(2 * (count + shared)));
+  if (shared > 0) whole->reference = batch->reference + 2 * count;
+}
+
 static ls_status put_told(ls_rank *rank, int program, int slot, const ls_batch *batch,
                           int64_t numbers, ls_error *error) {
   const ls_program *from = ls_rank_program(rank, program);
@@ -154,29 +192,29 @@ ls_status ls_inputs_fill(const ls_inputs *inputs, ls_rank *rank, int program, in
   const ls_view ids = ls_rank_shape(rank, program, from->ids);
   const int64_t count = ids.valid[0];
   int32_t *staging = ls_rank_staging(rank);
-  const told_columns told = {columns_of(from, from->top_ids), columns_of(from, from->sets)};
+  told_columns told = {columns_of(from, from->top_ids), columns_of(from, from->sets), 0};
   ls_batch batch = batch_at(staging, count), whole = {0};
-  if (from->reference >= 0) {
-    batch.reference = ls_rank_staging_reference(rank);
-    memset(batch.reference, 0, sizeof *batch.reference * (size_t)count);
-  }
   int32_t *places = staging + 4 * count;
   if (ls_mesh_size(&from->mesh, ls_mesh_context(&from->mesh)) == 1) {
+    if (from->reference >= 0) set_pairs(rank, count, 0, &batch, &whole);
     set_told(rank, &told, count, 0, &batch, &whole);
     LS_TRY(inputs->take(inputs->context, step, microbatch * from->tokens + ids.start[0], count,
                         &batch, error));
     for (int64_t row = 0; row < count && from->places >= 0; row++)
       places[row] = (int32_t)ls_inputs_token(rank, program, row);
     count_behind(batch.positions, count, from->sequence, places + count);
+    mark_pairs(&batch, count, from->sequence);
   } else {
     int64_t begin;
-    const int64_t shared = shared_tokens(rank, program, &begin);
+    const int64_t shared = told.shared = shared_tokens(rank, program, &begin);
     whole = batch_at(staging + 6 * count, shared);
+    if (from->reference >= 0) set_pairs(rank, count, shared, &batch, &whole);
     set_told(rank, &told, count, shared, &batch, &whole);
     int32_t *remaining = staging + 6 * count + 4 * shared;
     LS_TRY(inputs->take(inputs->context, step, microbatch * from->tokens + begin, shared, &whole,
                         error));
     count_behind(whole.positions, shared, from->sequence, remaining);
+    mark_pairs(&whole, shared, from->sequence);
     pick(rank, program, count, begin, &whole, remaining, &told, &batch);
   }
   if (from->places >= 0)
@@ -189,7 +227,7 @@ ls_status ls_inputs_fill(const ls_inputs *inputs, ls_rank *rank, int program, in
   LS_TRY(ls_rank_put(rank, program, from->positions, slot, batch.positions, count, error));
   if (from->reference >= 0)
     LS_TRY(ls_rank_put(rank, program, from->reference, slot, batch.reference, count, error));
-  LS_TRY(put_weights(inputs, rank, program, slot, batch.labels, count, error));
+  LS_TRY(put_weights(inputs, rank, program, slot, &batch, count, error));
   if (from->labels >= 0)
     LS_TRY(ls_rank_put(rank, program, from->labels, slot, batch.labels, count, error));
   LS_TRY(put_told(rank, program, slot, &batch, count * told.top, error));

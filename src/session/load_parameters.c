@@ -40,7 +40,8 @@ static bool next(const filler *self, cursor *at) {
       at->tile = (ls_box){0};
     }
     for (; at->box < at->boxes; at->box++, at->tile = (ls_box){0})
-      if (ls_stored_tile(item->from.layout, &at->kept[at->box], LS_TILE_ELEMENTS, &at->tile)) {
+      if (ls_stored_tile(item->from.layout, &at->kept[at->box], LS_TILE_ELEMENTS,
+                         numbers_of(self, item), &at->tile)) {
         at->number++;
         return true;
       }
@@ -65,7 +66,8 @@ static ls_status read_scales(const ls_load_item *item, const ls_program_paramete
                              float *tile_data, float *scales, ls_error *error) {
   const ls_box whole = {0, about->dims[0], 0, about->dims[1] * LS_BLOCK_WEIGHTS};
   LS_ASSERT(!item->from.layout->transposed);
-  for (ls_box tile = {0}; ls_stored_tile(item->from.layout, &whole, LS_TILE_ELEMENTS, &tile);) {
+  for (ls_box tile = {0};
+       ls_stored_tile(item->from.layout, &whole, LS_TILE_ELEMENTS, LS_BLOCK_WEIGHTS, &tile);) {
     LS_TRY(ls_stop_check("loading weights", error));
     LS_TRY(ls_stored_read(&item->from, &tile, LS_F32, tile_data, NULL, error));
     ls_blocks_scales(tile_data, ls_box_elements(&tile) / LS_BLOCK_WEIGHTS,

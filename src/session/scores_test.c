@@ -106,8 +106,8 @@ static void every_layout_gives_the_same(void **state) {
   static const struct {
     int devices;
     const char *layout;
-  } layouts[] = {
-      {2, "zero=3"}, {4, "mesh.tp=2"}, {4, "mesh.pp=2"}, {8, "mesh.pp=2"}, {4, "zero=1"}};
+  } layouts[] = {{2, "zero=3"}, {4, "mesh.tp=2"}, {4, "mesh.pp=2"}, {8, "mesh.pp=2"},
+                 {4, "zero=1"}, {2, "mesh.cp=2"}, {4, "mesh.cp=2"}, {8, "mesh.cp=4"}};
   double one[TOKENS];
   score_under(1, "zero=3", -0.5, 0);
   memcpy(one, found, sizeof one);

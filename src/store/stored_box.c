@@ -4,10 +4,6 @@
 
 enum { AHEAD_BYTES = 1 << 16 }; /* a shorter stretch is left to the system's own reading ahead */
 
-static ls_box swapped(const ls_box *box) {
-  return (ls_box){box->column, box->columns, box->row, box->rows};
-}
-
 /* Of rows that are contiguous in the file. */
 static bool next_rows(const ls_box *box, int64_t most, ls_box *tile) {
   const bool begun = tile->rows > 0, wide = box->columns > most;
@@ -24,13 +20,29 @@ static bool next_rows(const ls_box *box, int64_t most, ls_box *tile) {
   return true;
 }
 
-bool ls_stored_tile(const ls_stored_layout *layout, const ls_box *box, int64_t most, ls_box *tile) {
-  if (!layout->transposed) return next_rows(box, most, tile);
-  const ls_box whole = swapped(box);
-  ls_box next = swapped(tile);
-  if (!next_rows(&whole, most, &next)) return false;
-  *tile = swapped(&next);
+/* Of columns that are contiguous there, so many of them at least. */
+static bool next_columns(const ls_box *box, int64_t most, int64_t together, ls_box *tile) {
+  const int64_t high = box->rows < most / together ? box->rows : most / together;
+  const int64_t wide = high > 0 ? most / high / together * together : together;
+  int64_t row = box->row, column = box->column;
+  if (tile->rows > 0) {
+    row = tile->row + tile->rows;
+    column = tile->column;
+  }
+  if (tile->rows > 0 && row == box->row + box->rows) {
+    row = box->row;
+    column += tile->columns;
+  }
+  const int64_t rows = box->row + box->rows - row, columns = box->column + box->columns - column;
+  if (rows <= 0 || columns <= 0) return false;
+  *tile = (ls_box){row, rows < high ? rows : high, column, columns < wide ? columns : wide};
   return true;
+}
+
+bool ls_stored_tile(const ls_stored_layout *layout, const ls_box *box, int64_t most,
+                    int64_t together, ls_box *tile) {
+  LS_ASSERT(most % together == 0 && box->columns % together == 0);
+  return layout->transposed ? next_columns(box, most, together, tile) : next_rows(box, most, tile);
 }
 
 bool ls_stored_stretch(const ls_stored_layout *layout, const ls_weight_piece *piece,
@@ -71,7 +83,7 @@ TRANSPOSE(transpose_2, uint16_t)
 TRANSPOSE(transpose_4, uint32_t)
 TRANSPOSE(transpose_8, uint64_t)
 
-static void transpose(const void *from, int64_t rows, int64_t columns, ls_dtype dtype, void *to) {
+void ls_stored_turn(const void *from, int64_t rows, int64_t columns, ls_dtype dtype, void *to) {
   const size_t element = ls_dtype_bytes(dtype);
   LS_ASSERT(element == 2 || element == 4 || element == 8);
   (element == 2 ? transpose_2 : element == 4 ? transpose_4 : transpose_8)(from, rows, columns, to);
@@ -106,7 +118,7 @@ ls_status ls_stored_read(const ls_weight_place *from, const ls_box *tile, ls_dty
     if (first + count > end) end = first + count;
   }
   if (end > begin) ls_stored_tensor_release(from->tensor, begin, end - begin);
-  if (from->layout->transposed) transpose(scratch, tile->columns, tile->rows, dtype, target);
+  if (from->layout->transposed) ls_stored_turn(scratch, tile->columns, tile->rows, dtype, target);
   return LS_OK;
 }
 
@@ -116,7 +128,7 @@ ls_status ls_stored_write(ls_safetensors_writer *writer, int index, const ls_wei
   const size_t element = ls_dtype_bytes(dtype);
   const char *from = data;
   if (to->layout->transposed) {
-    transpose(data, tile->rows, tile->columns, dtype, scratch);
+    ls_stored_turn(data, tile->rows, tile->columns, dtype, scratch);
     from = scratch;
   }
   ls_stretch stretch = {0};

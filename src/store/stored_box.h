@@ -24,8 +24,10 @@ typedef struct ls_weight_place {
 } ls_weight_place;
 
 /* The next part of a box, of at most `most` elements: rows that follow each other, or columns of a
- * transposed tensor. *tile is {0} at first and the last one after; false where there is no more. */
-bool ls_stored_tile(const ls_stored_layout *layout, const ls_box *box, int64_t most, ls_box *tile);
+ * transposed tensor. So many columns stay `together`, of which the box's are a multiple, and `most`
+ * too. *tile is {0} at first and the last one after; false where there is no more. */
+bool ls_stored_tile(const ls_stored_layout *layout, const ls_box *box, int64_t most,
+                    int64_t together, ls_box *tile);
 
 /* The next stretch of a tile; *stretch is {0} at first. An ls_stored_walk. */
 bool ls_stored_stretch(const ls_stored_layout *layout, const ls_weight_piece *piece,
@@ -43,6 +45,9 @@ LS_CHECKED ls_status ls_stored_read(const ls_weight_place *from, const ls_box *t
 LS_CHECKED ls_status ls_stored_write(ls_safetensors_writer *writer, int index,
                                      const ls_weight_place *to, const ls_box *tile, ls_dtype dtype,
                                      const void *data, void *scratch, ls_error *error);
+
+/* [rows][columns], of elements of 2, 4 or 8 bytes, to [columns][rows]. */
+void ls_stored_turn(const void *from, int64_t rows, int64_t columns, ls_dtype dtype, void *to);
 
 /* Lays the rows of a parameter that the piece has, row-major, into a stored tensor's memory. */
 void ls_stored_lay(const ls_weight_place *to, ls_dtype dtype, const void *data, void *stored);

@@ -62,6 +62,23 @@ static const char *shape_text(ls_arena *arena, int ndim, const int64_t *dims) {
   return ls_arena_printf(arena, "%s]", text);
 }
 
+/* Quantised weights are stored as their products read them, [out, in], where numbers are not: so
+ * transformers has bitsandbytes save those of GPT-2. */
+static ls_status turn_quantised(ls_stored_layout *layout, const ls_stored_tensor *tensor,
+                                ls_error *error) {
+  if (!tensor->quantised || !layout->transposed || layout->stack) return LS_OK;
+  if (tensor->quantised->blocks == LS_INT8)
+    return ls_fail(error, LS_INPUT,
+                   "%s: %.100s is int8, and numbers of it would be stored transposed: expected nf4 "
+                   "or fp4, as bitsandbytes saves them",
+                   tensor->file, tensor->name);
+  const int64_t in = layout->dims[0];
+  layout->dims[0] = layout->dims[1];
+  layout->dims[1] = in;
+  layout->transposed = false;
+  return LS_OK;
+}
+
 static ls_status check_tensor(const name_search *search, const ls_stored_layout *layout,
                               const ls_stored_tensor *tensor, ls_error *error) {
   int64_t dims[3];
@@ -114,11 +131,6 @@ static ls_status check_blocks(const ls_graph *graph, const ls_stored_layout *lay
   const int first = layout->pieces.items[0].parameter;
   const ls_precision precision = graph->parameters.items[first].about.precision;
   const ls_dtype wanted = ls_blocks_single(ls_precision_blocks(precision));
-  if (layout->transposed)
-    return ls_fail(error, LS_INPUT,
-                   "%s: %.100s is stored transposed, as [in, out], whose quantising is not built: "
-                   "use quantize=none",
-                   tensor->file, tensor->name);
   if (tensor->quantised && tensor->quantised->blocks != wanted)
     return ls_fail(error, LS_INPUT,
                    "%s: %.100s is quantised as %s, and would be quantised again: use quantize=%s "
@@ -155,7 +167,7 @@ static ls_status find_all(const name_search *search, const ls_graph *graph, ls_w
   for (int i = 0; i < ls_safetensors_count(search->file); i++)
     any |= ls_safetensors_at(search->file, i)->quantised != NULL;
   for (int i = 0; i < plan->count; i++) {
-    const ls_stored_layout *layout = &plan->tensors[i];
+    ls_stored_layout *layout = &plan->tensors[i];
     if (!is_meant(search, layout)) continue;
     const ls_stored_tensor *tensor = find(search, layout);
     /* What no gradient reaches has none in a file. */
@@ -167,6 +179,7 @@ static ls_status find_all(const name_search *search, const ls_graph *graph, ls_w
       return ls_fail(error, LS_INPUT,
                      "%s: no tensor %s%s, which a %s model of this config.json has", search->path,
                      search->prefix, layout->name, plan->family);
+    LS_TRY(turn_quantised(layout, tensor, error));
     LS_TRY(check_tensor(search, layout, tensor, error));
     LS_TRY(check_blocks(graph, layout, tensor, any, error));
     weights->tensors[i] = tensor;

@@ -66,17 +66,40 @@ ls_status ls_run_folder_file(ls_arena *arena, const char *word, const char **pat
                  word);
 }
 
-/* Whether the file begins as those do that this file writes. */
-static ls_status check_ours(ls_arena *arena, const char *path, ls_error *error) {
-  char *text;
-  size_t bytes;
-  if (!exists(path)) return LS_OK;
-  LS_TRY(ls_file_read(arena, path, &text, &bytes, error));
-  if (strncmp(text, head, strlen(head)) == 0) return LS_OK;
+/* Whether the file begins as those do that are written here. */
+static ls_status check_ours(const char *path, const char *begin, ls_error *error) {
+  char found[128] = "";
+  FILE *file = fopen(path, "re");
+  LS_ASSERT(strlen(begin) < sizeof found);
+  if (!file && !exists(path)) return LS_OK;
+  if (file) (void)!fread(found, 1, strlen(begin), file);
+  if (file) fclose(file);
+  if (strcmp(found, begin) == 0) return LS_OK;
   return ls_fail(error, LS_INPUT,
                  "%s: is not one that lockstep wrote, and would be overwritten: move it, or give "
                  "another out",
                  path);
+}
+
+/* What a run writes beside its checkpoints. */
+static const struct told {
+  const char *stem, *end;
+  const char *second; /* the second key of its lines; NULL: it has none, */
+  const char *begin;  /* and begins so */
+} told[] = {{"metrics", "jsonl", "epoch", NULL},
+            {"samples", "jsonl", "prompt", NULL},
+            {"trace", "json", NULL, "{\"displayTimeUnit\": \"ms\",\n\"otherData\": {\"title\": "},
+            {"timeline", "svg", NULL, "<svg xmlns='http://www.w3.org/2000/svg' width='"}};
+
+static const char *now_of(ls_arena *arena, const char *out, const struct told *file) {
+  return ls_arena_printf(arena, "%s/%s.%s", out, file->stem, file->end);
+}
+
+/* What tracing writes over. */
+static ls_status check_traces(ls_arena *arena, const ls_run_file *run, ls_error *error) {
+  for (size_t i = 0; i < sizeof told / sizeof *told && run->trace; i++)
+    if (told[i].begin) LS_TRY(check_ours(now_of(arena, run->out, &told[i]), told[i].begin, error));
+  return LS_OK;
 }
 
 /* The line that says where a resolved file came from; it keeps it where the run goes on from the
@@ -100,7 +123,7 @@ static ls_status origin(ls_arena *arena, const ls_run_file *run, const char *pat
 
 static ls_status write_resolved(ls_arena *arena, const ls_run_file *run, ls_error *error) {
   const char *path = ls_arena_printf(arena, "%s/" LS_RESOLVED_NAME, run->out), *line;
-  LS_TRY(check_ours(arena, path, error));
+  LS_TRY(check_ours(path, head, error));
   LS_TRY(origin(arena, run, path, &line, error));
   const ls_run_file *full = ls_run_file_absolute(arena, run);
   const char *made = ls_arena_printf(
@@ -169,9 +192,10 @@ ls_status ls_run_folder_open(ls_arena *arena, const ls_run_file *run, ls_fresh f
                      ls_run_file_where(run, "model"));
   } else if (fresh == LS_FRESH_NO) {
     status = find_earlier(arena, run, made, error);
+    if (status == LS_OK) status = check_traces(arena, run, error);
     if (status == LS_OK) status = write_resolved(arena, run, error);
   } else {
-    status = check_ours(arena, ls_arena_printf(arena, "%s/" LS_RESOLVED_NAME, run->out), error);
+    status = check_ours(ls_arena_printf(arena, "%s/" LS_RESOLVED_NAME, run->out), head, error);
   }
   if (status != LS_OK) ls_run_folder_close(&made);
   *folder = made;
@@ -217,18 +241,6 @@ static ls_status move_checkpoints(ls_run_folder *folder, const char *out, int k,
   *kept = aside;
   if (S_ISLNK(info.st_mode)) return move_linked(folder->arena, now, aside, k, error);
   return move(now, aside, error);
-}
-
-/* What a run writes beside its checkpoints. */
-static const struct told {
-  const char *stem, *end, *second; /* the second key of its lines; NULL: it has none */
-} told[] = {{"metrics", "jsonl", "epoch"},
-            {"samples", "jsonl", "prompt"},
-            {"trace", "json", NULL},
-            {"timeline", "svg", NULL}};
-
-static const char *now_of(ls_arena *arena, const char *out, const struct told *file) {
-  return ls_arena_printf(arena, "%s/%s.%s", out, file->stem, file->end);
 }
 
 static ls_status move_told(ls_arena *arena, const char *out, const struct told *file, int k,

@@ -135,18 +135,41 @@ static inline void cuda_compare(const op_case *c, const variant *v, const ls_ker
 static inline int cuda_pair_labels(ls_op_kind kind) {
   if (kind == LS_OP_PAIR_LOSS) return 3;
   if (kind == LS_OP_PAIR_LOSS_BWD || kind == LS_OP_PAIR_REWARDS) return 1;
-  return kind == LS_OP_COUNT_PAIRS || kind == LS_OP_PAIR_SHARES ? 0 : -1;
+  return kind == LS_OP_PAIR_SHARES ? 0 : -1;
+}
+
+/* And that which has tokens' rows, where they lie in an order of their own. */
+static inline int cuda_pair_rows(ls_op_kind kind) {
+  if (kind == LS_OP_PAIR_LOSS) return 6;
+  if (kind == LS_OP_PAIR_LOSS_BWD) return 4;
+  return kind == LS_OP_PAIR_REWARDS ? 3 : 2;
+}
+
+/* Rows of tokens from `start` on, or tokens of rows. */
+static inline void cuda_pairs_shuffle(ls_view *device, ls_view *reference, int64_t start) {
+  int32_t *order = device->data;
+  for (int64_t n = 0; n < device->valid[0]; n++) {
+    const int64_t other = random_below(n + 1);
+    order[n] = order[other];
+    order[other] = (int32_t)(start + n);
+  }
+  memcpy(reference->data, order, (size_t)device->valid[0] * sizeof *order);
 }
 
 /* Documents that begin at random. */
 static inline void cuda_pairs_prepare(const op_case *c, ls_kernel_args *device,
                                       ls_kernel_args *reference) {
-  const int at = cuda_pair_labels(c->kind) + 1;
+  const int at = cuda_pair_labels(c->kind) + 1, order = cuda_pair_rows(c->kind);
   const int64_t tokens = c->in[at].valid[0], mean = 1 + random_below(40);
-  int32_t *positions = device->in[at].data;
-  for (int64_t n = 0; n < tokens; n++)
-    positions[n] =
-        n % c->attributes.sequence == 0 || random_below(mean) == 0 ? 0 : positions[n - 1] + 1;
+  int32_t *positions = device->in[at].data, *row_of_token = NULL;
+  if (order < c->inputs) {
+    cuda_pairs_shuffle(&device->in[order], &reference->in[order], 0);
+    row_of_token = device->in[order].data;
+  }
+  for (int64_t t = 0, position = 0; t < tokens; t++, position++) {
+    if (t % c->attributes.sequence == 0 || random_below(mean) == 0) position = 0;
+    positions[row_of_token ? row_of_token[t] : t] = (int32_t)position;
+  }
   memcpy(reference->in[at].data, positions, (size_t)tokens * sizeof *positions);
 }
 
@@ -223,6 +246,8 @@ static inline void cuda_run_case(const op_case *c, const variant *v) {
     cached_prepare(c, &given, &reference);
   dealt_prepare(c, &given, &reference);
   if (cuda_pair_labels(c->kind) >= 0) cuda_pairs_prepare(c, &given, &reference);
+  if (c->kind == LS_OP_TOKEN_ROWS)
+    cuda_pairs_shuffle(&given.in[0], &reference.in[0], given.in[0].start[0]);
   for (int i = 0; i < c->outputs; i++) {
     const ls_dtype dtype = dtype_of(&c->out[i], v->dtype);
     const bool shared = c->in_place && i == 0, garbage = !v->accumulate && !c->updates;

@@ -3,7 +3,7 @@
     venv/bin/pip install -r tools/reference/requirements.txt
     venv/bin/python tools/reference/check_quantised.py build/lockstep [FORMAT ...]
 
-For each format a model is drawn, and saved by transformers plain and as bitsandbytes quantises it:
+For each format a model is drawn (of GPT-2's, whose matrices are stored transposed, too), and saved by transformers plain and as bitsandbytes quantises it:
 
 - what `lockstep export --quantize` writes of the plain one has the same tensors, bit by bit, but for
   the mean of scales that are quantised again, and what is measured from there: these to an ulp of it;
@@ -30,7 +30,8 @@ from check_peft import Room
 
 SIZES = {"vocab_size": 256, "hidden_size": 128, "intermediate_size": 320, "num_hidden_layers": 2,
          "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}
-FORMATS = ("nf4", "fp4", "nf4-double", "fp4-double")
+GPT2 = {"vocab_size": 256, "n_embd": 128, "n_inner": 320, "n_layer": 2, "n_head": 4, "n_positions": 64}
+FORMATS = ("nf4", "fp4", "nf4-double", "fp4-double", "gpt2-nf4", "gpt2-fp4")
 TOLERANCE = 1e-6
 
 
@@ -79,17 +80,18 @@ def differences(ours, theirs, exact):
 
 
 def check(room, form):
-    kind, _, double = form.partition("-")
+    asked = form.removeprefix("gpt2-")
+    kind, _, double = asked.partition("-")
     torch.manual_seed(7)
     plain, theirs = room.folder / f"{form}-plain", room.folder / f"{form}-theirs"
     ours, again = room.folder / f"{form}-ours", room.folder / f"{form}-again"
-    config = transformers.LlamaConfig(**SIZES)
+    config = transformers.GPT2Config(**GPT2) if asked != form else transformers.LlamaConfig(**SIZES)
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(plain)
     load(plain, quantization_config=transformers.BitsAndBytesConfig(
         load_in_4bit=True, bnb_4bit_quant_type=kind, bnb_4bit_use_double_quant=bool(double),
         bnb_4bit_compute_dtype=torch.float32)).save_pretrained(theirs)
-    room.run("export", plain, ours, "--quantize", form)
-    room.run("export", theirs, again, "--quantize", form)
+    room.run("export", plain, ours, "--quantize", asked)
+    room.run("export", theirs, again, "--quantize", asked)
     wrong = [f"{form}: exported: {what}" for what in differences(ours, theirs, False)]
     wrong += [f"{form}: exported again: {what}" for what in differences(again, theirs, True)]
     losses = {"transformers": loss_of(theirs), "transformers, of ours": loss_of(ours)}

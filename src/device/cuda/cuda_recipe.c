@@ -126,7 +126,6 @@ static size_t workspace(const ls_device_facts *facts, ls_op_kind kind, const ls_
       return (size_t)(2 * args->out[0].dims[0]) * sizeof(int32_t);
     case LS_OP_PAIR_LOSS: return pair_sums(args, 3, 1);
     case LS_OP_PAIR_REWARDS: return pair_sums(args, 1, 3);
-    case LS_OP_COUNT_PAIRS: return pair_sums(args, 0, 1);
     case LS_OP_ATTENTION: return SMALL + place_ranges(args, 0, 4);
     case LS_OP_SINK_ATTENTION: return place_ranges(args, 0, 5);
     case LS_OP_RING_ATTENTION: return place_ranges(args, 0, 0);

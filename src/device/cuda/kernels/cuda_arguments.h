@@ -299,6 +299,9 @@ typedef struct ls_cuda_scales {
 /* Pairs of answers; see cuda_pairs.cu. */
 typedef struct ls_cuda_pairs {
   const int32_t *labels, *positions;
+  const int32_t *row_of_token; /* NULL: the same */
+  const int32_t *places;       /* of tokens; out_rows takes each one's row, from token `start` on */
+  int32_t *out_rows;
   const float *largest, *sums, *targets;
   const double *reference, *scale;
   double *answers; /* by token, its document's */
@@ -306,7 +309,7 @@ typedef struct ls_cuda_pairs {
   double *parts;   /* of each sequence, for each cell */
   double *cells[3];
   double beta, smoothing, own; /* own: with odds ratios, how often the chosen's own loss counts */
-  int64_t tokens, sequence, sequences;
+  int64_t tokens, sequence, sequences, start;
   int32_t add[3], add_slopes;
 } ls_cuda_pairs;
 

@@ -23,15 +23,44 @@ static ls_status add_sums(const ls_kernel_args *args, ls_cuda_pairs *with, int s
   return LS_OK;
 }
 
+static ls_status token_rows(const ls_kernel_args *args, ls_cuda_launches *launches,
+                            ls_error *error) {
+  enum { EACH = 256 };
+  const ls_view *places = &args->in[0];
+  const ls_cuda_pairs with = {.places = places->data,
+                              .out_rows = args->out[0].data,
+                              .tokens = places->valid[0],
+                              .start = places->start[0]};
+  LS_TRY(ls_cuda_expect(places, LS_I32, "places", error));
+  LS_TRY(ls_cuda_expect(&args->out[0], LS_I32, "rows of tokens", error));
+  if (args->accumulate[0]) return ls_fail(error, LS_INTERNAL, "rows cannot be added to");
+  if (with.tokens > 0)
+    ls_cuda_add_launch(launches, "ls_token_rows", "",
+                       ls_cuda_blocks(args->queue->facts, with.tokens, EACH), EACH, sizeof with)
+        ->arguments.pairs = with;
+  return LS_OK;
+}
+
+/* The input that has labels, before the positions; and that which may have tokens' rows. */
+static void find_inputs(ls_op_kind kind, int *labels, int *rows) {
+  *labels = kind == LS_OP_PAIR_LOSS ? 3 : kind == LS_OP_PAIR_SHARES ? 0 : 1;
+  *rows = kind == LS_OP_PAIR_LOSS      ? 6
+          : kind == LS_OP_PAIR_SHARES  ? 2
+          : kind == LS_OP_PAIR_REWARDS ? 3
+                                       : 4;
+}
+
 ls_status ls_cuda_choose_pairs(ls_op_kind kind, const ls_kernel_args *args,
                                ls_cuda_launches *launches, ls_error *error) {
-  const bool first = kind == LS_OP_COUNT_PAIRS || kind == LS_OP_PAIR_SHARES;
-  const int labels = kind == LS_OP_PAIR_LOSS ? 3 : first ? 0 : 1;
+  int labels, rows;
+  if (kind == LS_OP_TOKEN_ROWS) return token_rows(args, launches, error);
+  find_inputs(kind, &labels, &rows);
   const ls_view *ids = &args->in[labels];
   const int64_t sequence = args->attributes->sequence;
   if (sequence <= 0) return ls_fail(error, LS_INTERNAL, "pairs of sequences without a length");
   ls_cuda_pairs with = {.labels = ids->data,
                         .positions = args->in[labels + 1].data,
+                        .row_of_token = rows < args->inputs ? args->in[rows].data : NULL,
                         .beta = args->attributes->dpo_beta,
                         .smoothing = args->attributes->smoothing,
                         .own = args->attributes->scale,
@@ -40,7 +69,7 @@ ls_status ls_cuda_choose_pairs(ls_op_kind kind, const ls_kernel_args *args,
                         .sequences = ls_cuda_divide_up(ids->valid[0], sequence)};
   for (int i = 0; i < 2; i++)
     LS_TRY(ls_cuda_expect(&args->in[labels + i], LS_I32, "labels and positions", error));
-  if (kind == LS_OP_COUNT_PAIRS) return add_sums(args, &with, 1, "ls_count_pairs", launches, error);
+  if (with.row_of_token) LS_TRY(ls_cuda_expect(&args->in[rows], LS_I32, "rows of tokens", error));
   if (kind == LS_OP_PAIR_SHARES) {
     LS_TRY(ls_cuda_expect(&args->out[0], LS_F32, "tokens' shares of pairs", error));
     with.slopes = args->out[0].data;
