@@ -231,8 +231,10 @@ static ls_status reach(const void *address, const ls_cuda_context **on, ls_error
 /* Until what was begun has ended; the thread's own context comes back. */
 static ls_status end(const ls_cuda_context *on, CUresult begun, const char *call, ls_error *error) {
   ls_status status = ls_cuda_gpu_did(on, begun, call, error);
-  if (status == LS_OK)
-    status = ls_cuda_gpu_did(on, driver()->cuStreamSynchronize(own_stream()), call, error);
+  const CUresult ended = begun ? begun : driver()->cuStreamSynchronize(own_stream());
+  if (status == LS_OK) status = ls_cuda_gpu_did(on, ended, call, error);
+  /* Else it would still be under way where its memory goes. */
+  if (ended && !begun) (void)driver()->cuStreamSynchronize(own_stream());
   if (ls_cuda_here() && on != ls_cuda_here())
     (void)driver()->cuCtxSetCurrent(ls_cuda_here()->context);
   return status;
