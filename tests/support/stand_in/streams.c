@@ -69,6 +69,7 @@ struct CUstream_st {
   int own;           /* of a thread: not destroyed */
   int context;       /* that it was made in */
   double time;       /* milliseconds of all its work so far */
+  size_t cleared;    /* bytes, since a product began last */
   CUgraph capturing; /* what is put goes there */
 };
 
@@ -84,7 +85,7 @@ static _Thread_local CUstream captured; /* by this thread */
 static CUgraphExec executables[MOST_GRAPHS];
 static uint64_t drawn;
 static double lasted;   /* of the work that is being done */
-static size_t cleared;  /* bytes, since a product began last */
+static CUstream doing;  /* that it is of */
 static CUresult failed; /* of work that was done: it is told at every call from then on */
 
 static uint64_t draw(void) {
@@ -158,6 +159,7 @@ static void do_next(CUstream stream) {
   stream->first = next->next;
   if (!stream->first) stream->last = NULL;
   lasted = next->run ? 1e-3 : 0;
+  doing = stream;
   if (next->run && !failed) failed = next->run(next->data);
   stream->time += lasted;
   if (next->records) next->event->done = next->version, next->event->at = stream->time;
@@ -171,8 +173,8 @@ void stand_in_lasts(double milliseconds) {
 }
 
 bool stand_in_is_cold(void) {
-  const bool cold = cleared > STAND_IN_CACHE;
-  cleared = 0;
+  const bool cold = doing->cleared > STAND_IN_CACHE;
+  doing->cleared = 0;
   return cold;
 }
 
@@ -621,7 +623,7 @@ static CUresult run_transfer(void *data) {
   if (of->from)
     memmove(of->to, of->from, of->bytes);
   else
-    clear(of->to, of->bytes), cleared += of->bytes;
+    clear(of->to, of->bytes), doing->cleared += of->bytes;
   return CUDA_SUCCESS;
 }
 
