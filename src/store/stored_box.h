@@ -2,7 +2,7 @@
  * of a file, in tiles of bounded size, along the file.
  *
  *   ls_box tile = {0};
- *   while (ls_stored_tile(layout, &box, most, &tile)) {
+ *   while (ls_stored_tile(layout, &box, most, 1, &tile)) {
  *     ls_stretch stretch = {0};
  *     while (ls_stored_stretch(layout, piece, &tile, &stretch)) ...
  *   }

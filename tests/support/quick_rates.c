@@ -6,10 +6,8 @@
 #include "session/calibrate.h"
 
 static ls_status keep_rates(ls_arena *arena, const char *folder, ls_error *error) {
-  const ls_measure_options options = {.seconds = 1e-3,
-                                      .memory_bytes = 1 << 20,
-                                      .disk_bytes = 1,
-                                      .folder = folder};
+  const ls_measure_options options = {
+      .seconds = 1e-3, .memory_bytes = 1 << 20, .disk_bytes = 1, .folder = folder};
   const ls_rates *measured;
   LS_TRY(ls_measure_machine(arena, &options, &measured, error));
   ls_rates rates = *measured;
