@@ -3,41 +3,13 @@
 # is stopped; wrong input in one line. How fast anything is, is not looked at.
 #   bench_command_test.sh LOCKSTEP
 set -u
-case $1 in
-  /*) lockstep=$1 ;;
-  *) lockstep=$PWD/$1 ;;
-esac
-[ -x "$lockstep" ] || { echo "skipped: $lockstep is not built"; exit 77; }
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-unset OMPI_COMM_WORLD_SIZE PMI_SIZE SLURM_NTASKS WORLD_SIZE OMP_NUM_THREADS
-export XDG_CACHE_HOME="$work/cache"
-failed=0
+. tests/support/bench_expect.sh
 cat >config.json <<'JSON'
 {"model_type": "llama", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
  "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 256,
  "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": true}
 JSON
 printf 'model: config.json\ndata: {seq_len: 16}\ntrain: {batch: 4}\ndtype: fp32\n' >run.yaml
-
-fail() {
-  echo "FAILED: $1"
-  [ ! -s errors ] || sed 's/^/  stderr: /' errors | tail -5
-  failed=1
-}
-
-# expect STATUS PATTERN WORDS...: the exit status, and a line of the output (both streams).
-expect() {
-  status=$1
-  pattern=$2
-  shift 2
-  "$lockstep" "$@" >output 2>errors
-  got=$?
-  [ "$got" -eq "$status" ] || fail "$*: exit status $got; expected $status"
-  cat output errors | grep -q -e "$pattern" || fail "$*: no line with $pattern"
-  [ "$status" -ne 2 ] || [ "$(wc -l <errors)" -eq 1 ] || fail "$*: more than one line"
-}
 
 # refuse STATUS PATTERN WORDS...: the same, and nothing was kept by it.
 refuse() {
