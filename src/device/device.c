@@ -36,6 +36,7 @@ static const ls_device_facts reference = {.name = "reference",
                                           .queues = &ls_queues_in_process,
                                           .places = true,
                                           .formats = 1u << LS_F32 | 1u << LS_F64,
+                                          .bf16_gradients = 1u << LS_F32,
                                           LS_HOST_RATES,
                                           .workspace = no_workspace,
                                           .workspace_source = "its kernels need none"};

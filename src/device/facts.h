@@ -41,9 +41,10 @@ struct ls_device_facts {
   int64_t alignment;    /* that its kernels want of operands */
   int64_t logits_bytes, logits_multiple; /* that it makes at once, and of a row: ls_layout */
   unsigned formats;                      /* bit d: multiplies ls_dtype d natively */
-  int lanes;                             /* CPU: fp32 numbers of a vector; else 0 */
-  bool pairs;                            /* CPU: our kernels multiply pairs of bf16 */
-  bool tiles;                            /* CPU: the library multiplies tiles (AMX) */
+  unsigned bf16_gradients; /* bit d: adds products of ls_dtype d to gradients in bf16 */
+  int lanes;               /* CPU: fp32 numbers of a vector; else 0 */
+  bool pairs;              /* CPU: our kernels multiply pairs of bf16 */
+  bool tiles;              /* CPU: the library multiplies tiles (AMX) */
   const char *library;     /* CPU: behind its kernels, with its version; NULL: it was not asked */
   const char *effective;   /* CPU: instructions that the library says it uses */
   int threads;             /* CPU: for each kernel */

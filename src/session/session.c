@@ -163,11 +163,20 @@ static ls_status check_ulysses(const ls_session *session, ls_error *error) {
 }
 
 static ls_status check_grad_dtype(const ls_session *session, ls_error *error) {
-  if (session->layout.compute != LS_F64 || session->layout.grad_dtype == LS_F32) return LS_OK;
+  const ls_device_facts *facts = &session->device.facts;
+  const ls_dtype compute = session->layout.compute;
+  if (session->layout.grad_dtype == LS_F32) return LS_OK;
+  if (compute == LS_F64)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found bf16 with dtype: fp64, whose gradients are fp64; expected fp32, "
+                   "which is the standard, or another dtype",
+                   ls_run_file_where(session->run, "grad_dtype"));
+  if (session->evaluates || facts->bf16_gradients >> compute & 1) return LS_OK;
   return ls_fail(error, LS_INPUT,
-                 "%s: found bf16 with dtype: fp64, whose gradients are fp64; expected fp32, which "
-                 "is the standard, or another dtype",
-                 ls_run_file_where(session->run, "grad_dtype"));
+                 "%s: found bf16 with dtype: %s on %s, which adds products of %s to gradients in "
+                 "fp32 alone; expected fp32, which is the standard, or dtype: bf16",
+                 ls_run_file_where(session->run, "grad_dtype"), ls_dtype_name(compute), facts->name,
+                 ls_dtype_name(compute));
 }
 
 static bool asks_budget(const ls_run_file *run) {

@@ -278,6 +278,41 @@ static void how_products_in_fp8_are_done(void **state) {
   ls_arena_destroy(&arena);
 }
 
+/* cuBLASLt adds products of bf16 to bf16 alone; CPUs add all that is no fp64. */
+static void gradients_in_bf16_are_of_what_a_device_adds(void **state) {
+  (void)state;
+  static const struct {
+    const char *on, *dtype, *refused;
+  } cases[] = {
+      {"h100-sxm-80", "dtype=fp32", "found bf16 with dtype: fp32 on h100-sxm-80"},
+      {"h100-sxm-80", "dtype=fp16", "expected fp32, which is the standard, or dtype: bf16"},
+      {"h100-sxm-80", "dtype=bf16", NULL},
+      {"h100-sxm-80", "dtype=fp8", NULL},
+      {NULL, "dtype=fp32", NULL},
+      {NULL, "dtype=fp16", NULL}};
+  ls_arena *arena = ls_arena_create();
+  ls_catalog *catalog;
+  assert_int_equal(ls_catalog_read(arena, NULL, &catalog, NULL), LS_OK);
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    ls_device_facts facts = *ls_device_facts_cpu("avx512");
+    const ls_accelerator *found;
+    ls_run_file *run;
+    ls_session *session;
+    ls_error error = {0};
+    const char *words[] = {"model=gpt2-10m", "data.seq_len=128", "train.batch=8",
+                           "dropout=0",      "grad_dtype=bf16",  cases[c].dtype};
+    if (cases[c].on) {
+      assert_int_equal(ls_catalog_find(catalog, cases[c].on, &found, NULL), LS_OK);
+      assert_true(ls_device_facts_of(found, &facts));
+    }
+    assert_int_equal(ls_run_file_read(arena, NULL, words, 6, &run, &error), LS_OK);
+    const ls_status status = ls_session_create_on(arena, run, 1, 1, &facts, &session, &error);
+    assert_int_equal(status, cases[c].refused ? LS_INPUT : LS_OK);
+    if (cases[c].refused) assert_non_null(strstr(error.text, cases[c].refused));
+  }
+  ls_arena_destroy(&arena);
+}
+
 /* Refused where it is compiled, and where a program is loaded that was compiled for another. */
 static void kernels_that_want_another_alignment(void **state) {
   (void)state;
@@ -318,6 +353,7 @@ int main(void) {
       cmocka_unit_test(workspace_is_part_of_what_is_needed),
       cmocka_unit_test(devices_that_are_not_here),
       cmocka_unit_test(how_products_in_fp8_are_done),
+      cmocka_unit_test(gradients_in_bf16_are_of_what_a_device_adds),
       cmocka_unit_test(a_tokenizer_of_more_ids_is_refused),
       cmocka_unit_test(kernels_that_want_another_alignment),
   };

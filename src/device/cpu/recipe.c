@@ -92,8 +92,9 @@ static size_t recipe(const ls_device_facts *facts, ls_op_kind kind, const ls_ker
 #define LS_CPU(NAME, LANES, FORMATS, ...)                                                         \
   {                                                                                               \
     .name = "cpu", .set = NAME, .alignment = 64, .formats = 1u << LS_F32 | (FORMATS),             \
-    LS_HOST_RATES, .lanes = LANES, .threads = 1, .queues = &ls_queues_in_process, .places = true, \
-    .workspace = recipe, .workspace_source = "the scratch of its kernels", __VA_ARGS__            \
+    .bf16_gradients = 1u << LS_F32 | 1u << LS_BF16 | 1u << LS_F16, LS_HOST_RATES, .lanes = LANES, \
+    .threads = 1, .queues = &ls_queues_in_process, .places = true, .workspace = recipe,           \
+    .workspace_source = "the scratch of its kernels", __VA_ARGS__                                 \
   }
 
 static const ls_device_facts sets[] = {

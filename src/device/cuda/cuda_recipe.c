@@ -160,6 +160,7 @@ static const ls_device_facts common = {
     .logits_bytes = INT64_C(512) << 20,
     .logits_multiple = 64,
     .queues = &ls_queues_nccl,
+    .bf16_gradients = 1u << LS_BF16, /* cuBLASLt's table of types, in cublasLtMatmul() */
     .overlaps = true,
     .places = true,
     .flops_per_s = 989e12, /* H100 SXM in bf16: NVIDIA's data sheet */
