@@ -11,6 +11,7 @@
 #define LS_RUN_MEASURE_H
 
 #include "cluster/rates.h"
+#include "device/device.h"
 
 typedef struct ls_measure_options {
   double seconds;       /* of each measurement; 0: 0.15, which makes all of them about 20 */
@@ -58,5 +59,11 @@ typedef struct ls_gpu_rates {
  * LS_FAILED: it has no memory left, or a call failed. */
 LS_CHECKED ls_status ls_measure_gpus(ls_arena *arena, const ls_measure_options *options, int count,
                                      ls_gpu_rates *made, ls_error *error);
+
+/* Fills a dense matrix on a device with numbers between -1 and 1. With zeros a processor draws less
+ * power and may run faster for it; and host memory that nobody wrote is one page of zeros, which
+ * stays in a cache. */
+LS_CHECKED ls_status ls_measure_fill(const ls_memory_calls *memory, const ls_view *matrix,
+                                     ls_error *error);
 
 #endif

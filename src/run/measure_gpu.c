@@ -61,28 +61,6 @@ static ls_status hold(gpu *on, size_t bytes, ls_error *error) {
   return ls_fail(error, LS_FAILED, "the GPU has no %zu MiB left to measure it with", bytes >> 20);
 }
 
-/* Numbers between -1 and 1 (zeros draw less power), the same block again and again. */
-static ls_status fill(const gpu *on, const ls_view *view, ls_error *error) {
-  enum { VALUES = 1 << 16 };
-  ls_arena *scratch = ls_arena_create();
-  float *values = LS_NEW_ARRAY(scratch, float, VALUES);
-  const size_t width = ls_dtype_bytes(view->dtype), block = VALUES * width;
-  void *narrow = ls_arena_alloc(scratch, block);
-  uint32_t state = 12345;
-  for (int i = 0; i < VALUES; i++) {
-    state = state * 1664525u + 1013904223u;
-    values[i] = (float)(state >> 8) * 0x1p-23f - 1.0f;
-  }
-  ls_convert(narrow, view->dtype, values, LS_F32, VALUES);
-  const size_t all = (size_t)(view->dims[0] * view->dims[1]) * width;
-  ls_status status = LS_OK;
-  for (size_t at = 0; at < all && status == LS_OK; at += block)
-    status = on->device->memory->write((char *)view->data + at, narrow,
-                                       all - at < block ? all - at : block, error);
-  ls_arena_destroy(&scratch);
-  return status;
-}
-
 static ls_view matrix(ls_dtype dtype, int64_t rows, int64_t columns) {
   return (ls_view){.dtype = dtype, .ndim = 2, .dims = {rows, columns}, .valid = {rows, columns}};
 }
@@ -101,7 +79,8 @@ static ls_status place(gpu *on, ls_op_kind kind, ls_kernel_args *args, ls_error 
   char *at = on->memory;
   for (int v = 0; v < count; at += view_bytes(views[v++])) views[v]->data = at;
   args->workspace = at;
-  for (int i = 0; i < args->inputs; i++) LS_TRY(fill(on, &args->in[i], error));
+  for (int i = 0; i < args->inputs; i++)
+    LS_TRY(ls_measure_fill(on->device->memory, &args->in[i], error));
   return LS_OK;
 }
 

@@ -46,21 +46,6 @@ int ls_measure_matmul_count(const measuring *self) {
   return count * thread_counts(self);
 }
 
-/* Values between -1 and 1: with zeros a processor draws less power, and may run faster for it. */
-static void fill(ls_view *view) {
-  enum { VALUES = 8191 }; /* no row begins where another does */
-  float values[VALUES];
-  uint32_t state = 12345;
-  for (int i = 0; i < VALUES; i++) {
-    state = state * 1664525u + 1013904223u;
-    values[i] = (float)(state >> 8) * 0x1p-23f - 1.0f;
-  }
-  const int64_t all = view->dims[0] * view->dims[1];
-  for (int64_t i = 0; i < all; i += VALUES)
-    ls_convert((char *)view->data + (size_t)i * ls_dtype_bytes(view->dtype), view->dtype, values,
-               LS_F32, all - i < VALUES ? all - i : VALUES);
-}
-
 static ls_view matrix(ls_arena *arena, ls_dtype dtype, int64_t rows, int64_t columns) {
   return (ls_view){.data = ls_arena_alloc(arena, (size_t)(rows * columns) * ls_dtype_bytes(dtype)),
                    .dtype = dtype,
@@ -104,11 +89,11 @@ static ls_status measure_shape(measuring *self, const ls_device *device,
                          .in = {matrix(arena, made->dtype, made->rows, made->depth),
                                 matrix(arena, made->dtype, made->columns, made->depth)},
                          .out = {matrix(arena, made->dtype, made->rows, made->columns)}};
-  fill(&args.in[0]);
-  fill(&args.in[1]);
+  ls_status status = ls_measure_fill(device->memory, &args.in[0], error);
+  if (status == LS_OK) status = ls_measure_fill(device->memory, &args.in[1], error);
   args.workspace_bytes = ls_device_workspace(&device->facts, LS_OP_LINEAR, &args);
   args.workspace = ls_arena_alloc(arena, args.workspace_bytes + 1);
-  const ls_status status = time_product(self, device, &args, made, error);
+  if (status == LS_OK) status = time_product(self, device, &args, made, error);
   ls_arena_destroy(&arena);
   return status;
 }

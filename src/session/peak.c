@@ -77,7 +77,9 @@ static ls_status measure_of(const ls_session *session, const struct product_size
     args.in[1].data = memory + matrix_bytes;
     args.out[0].data = memory + 2 * matrix_bytes;
     args.workspace = memory + 3 * matrix_bytes;
-    status = time_products(device, &args, of->seconds, made, error);
+    for (int i = 0; i < 2 && status == LS_OK; i++)
+      status = ls_measure_fill(device->memory, &args.in[i], error);
+    if (status == LS_OK) status = time_products(device, &args, of->seconds, made, error);
   } else {
     status = ls_fail(error, LS_FAILED, "out of memory for %zu bytes of products", bytes);
   }
