@@ -220,22 +220,28 @@ static void test_attention(void **state) {
   run_made(make_sink_bwd, 12);
 }
 
-/* Where the processor has the dot product of pairs of bf16, the set that is made of it is asked,
- * whether or not it is the faster one here. */
-static void ask_for_pairs(void) {
+/* Runs cases of bf16 with each set that multiplies pairs of it, by dot products or by tiles, whether
+ * or not it is the faster one here; where there is none, with the set in effect. */
+static void run_pairs(void (*cases)(void)) {
+  case_set = NULL;
 #if defined(__x86_64__)
-  if (ls_onednn_effective_isa().bf16) case_set = &ls_vector_set_avx512_bf16;
+  const ls_onednn_isa isa = ls_onednn_effective_isa();
+  if (isa.amx) {
+    case_set = &ls_vector_set_avx512_amx;
+    cases();
+  }
+  if (isa.bf16) case_set = &ls_vector_set_avx512_bf16;
 #endif
+  cases();
+  case_set = NULL;
 }
 
 /* Pairs that end within a column, a query or a key, and lengths about those of blocks and strips,
  * in bf16. */
-static void test_attention_pairs(void **state) {
-  (void)state;
+static void cases_of_attention_pairs(void) {
   enum { HEAD_DIMS = 8, LENGTHS = 8 };
   static const int64_t head_dims[HEAD_DIMS] = {1, 3, 16, 33, 64, 72, 80, 128};
   static const int64_t lengths[LENGTHS] = {1, 2, 15, 63, 64, 65, 130, 195};
-  ask_for_pairs();
   for (int i = 0; i < 2 * HEAD_DIMS * LENGTHS; i++) {
     if (ls_test_left_out(i, 3)) continue;
     op_case c = {0};
@@ -251,15 +257,17 @@ static void test_attention_pairs(void **state) {
                             .accumulate = random_below(2),
                             .given_workspace = random_below(2)});
   }
-  case_set = NULL;
+}
+
+static void test_attention_pairs(void **state) {
+  (void)state;
+  run_pairs(cases_of_attention_pairs);
 }
 
 /* Sequences whose queries come in ranges going back, of 256 where heads are as wide; windows that
  * end within a range, at its end and behind it. */
-static void test_attention_ranges(void **state) {
-  (void)state;
+static void cases_of_attention_ranges(void) {
   static const int64_t lengths[] = {256, 300, 513}, windows[] = {0, 5, 193, 300};
-  ask_for_pairs();
   for (int i = 0; i < 12; i++) {
     if (ls_test_left_out(i, 3)) continue;
     op_case c = {0};
@@ -270,7 +278,11 @@ static void test_attention_ranges(void **state) {
                             .threads = 1 + i % MOST_THREADS,
                             .accumulate = i / 2 % 2});
   }
-  case_set = NULL;
+}
+
+static void test_attention_ranges(void **state) {
+  (void)state;
+  run_pairs(cases_of_attention_ranges);
 }
 
 static void test_cached_attention(void **state) {
@@ -280,9 +292,7 @@ static void test_cached_attention(void **state) {
 }
 
 /* As many queries as go by pairs, at and about the ends of blocks of them and of keys. */
-static void test_cached_attention_pairs(void **state) {
-  (void)state;
-  ask_for_pairs();
+static void cases_of_cached_attention_pairs(void) {
   for (int i = 0; i < ls_test_fewer(60, 3); i++) {
     op_case c = {0};
     make_cached_attention(&c);
@@ -292,7 +302,11 @@ static void test_cached_attention_pairs(void **state) {
                             .accumulate = random_below(2),
                             .given_workspace = random_below(2)});
   }
-  case_set = NULL;
+}
+
+static void test_cached_attention_pairs(void **state) {
+  (void)state;
+  run_pairs(cases_of_cached_attention_pairs);
 }
 
 static void test_cached_attention_refuses(void **state) {

@@ -362,7 +362,7 @@ static inline double floor_of_few(const op_case *c, int64_t numbers, double tole
  * sum again: of few sums one case in 150 is more than once the rounding of a number away. */
 static inline double tolerance_of(const op_case *c, const variant *v, int output, ls_dtype stored) {
   const ls_vector_set *set = case_set ? case_set : ls_cpu_vectors();
-  const bool rounds = v->dtype == LS_BF16 && strcmp(set->name, "avx512_bf16") == 0;
+  const bool rounds = v->dtype == LS_BF16 && ls_device_facts_cpu(set->name)->pairs;
   if (rounds && c->kind == LS_OP_ATTENTION_BWD) return 0x1p-7;
   const bool forward = c->kind == LS_OP_ATTENTION || c->kind == LS_OP_SINK_ATTENTION;
   const bool on_the_way = rounds && forward && output == 0;

@@ -7,6 +7,8 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #include "device/cpu/onednn.h"
@@ -17,6 +19,7 @@ static ls_onednn_isa effective; /* these are written once, before any other use 
 static ls_device_facts facts;
 static bool dots_bf16;
 static bool converts_f16;
+static bool has_tiles;
 static char library[32];
 static pthread_key_t buffer_key;
 static bool buffers_kept;
@@ -62,8 +65,19 @@ static bool has_f16c(void) {
 #endif
 }
 
+/* Linux gives tiles to a process that asks for them (its arch/x86/xstate.rst), for all threads. */
+static bool may_use_tiles(void) {
+#if defined(__x86_64__)
+  enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILE_DATA = 18 };
+  return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILE_DATA) == 0;
+#else
+  return false;
+#endif
+}
+
 static const ls_vector_set *vector_set(void) {
 #if defined(__x86_64__)
+  if (has_tiles && converts_f16) return &ls_vector_set_avx512_amx;
   if (effective.avx512 && dots_bf16 && converts_f16) return &ls_vector_set_avx512_bf16;
   if (effective.avx512 && converts_f16) return &ls_vector_set_avx512;
   if (effective.avx2 && converts_f16) return &ls_vector_set_avx2;
@@ -77,6 +91,7 @@ static void start(void) {
   ls_onednn_version(version, sizeof version);
   snprintf(library, sizeof library, "oneDNN %s", version);
   converts_f16 = has_f16c();
+  has_tiles = effective.amx && may_use_tiles();
   dots_bf16 = effective.bf16 && !bf16_dot_is_slow();
   const bool multiplies_bf16 = effective.amx || dots_bf16;
   facts = *ls_device_facts_cpu(vector_set()->name);

@@ -22,7 +22,7 @@
 #include "device/cpu/cpu.h"
 
 #ifndef LS_ISA
-#error "compile with -DLS_ISA=plain, avx2, avx512 or avx512_bf16"
+#error "compile with -DLS_ISA=plain, avx2, avx512, avx512_bf16 or avx512_amx"
 #endif
 #define LS_JOIN_(a, b) a##_##b
 #define LS_JOIN(a, b) LS_JOIN_(a, b)

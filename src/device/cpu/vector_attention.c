@@ -108,10 +108,16 @@ static void queries_load(const ls_kernel_args *args, const attention_shape *s,
   for (int64_t i = 0; i < QUERIES; i++) t->max[i] = start.max, t->sum[i] = start.sum;
 }
 
+/* Keys that the diagonal is gone through by: as many as fill tiles, where they are multiplied so.
+ */
+LS_INLINE int64_t strip_of(const forward_tiles *t) {
+  return LS_TILES && in_pairs(t) ? 2 * LS_ATTENTION_STRIP : LS_ATTENTION_STRIP;
+}
+
 /* The first query, in whole strips, that sees the key at row `key` of a block: on the diagonal
  * those before it do not. */
-LS_INLINE int64_t first_lane(bool diagonal, int64_t key) {
-  return diagonal ? key / LS_ATTENTION_STRIP * LS_ATTENTION_STRIP : 0;
+LS_INLINE int64_t first_lane(bool diagonal, int64_t key, int64_t strip) {
+  return diagonal ? key / strip * strip : 0;
 }
 
 /* Bends the scores of the key `distance` tokens before the block's first query, and hides it from
@@ -235,15 +241,15 @@ static void values_multiply(const attention_shape *s, const forward_tiles *t, in
 static void keys_run(const attention_shape *s, forward_tiles *t, const query_block *block,
                      attention_bend bend, float scale, int64_t key, bool first) {
   const bool diagonal = s->ahead == 1 && key == block->begin;
-  const int64_t strip = diagonal ? LS_ATTENTION_STRIP : KEYS;
+  const int64_t strip = diagonal ? strip_of(t) : KEYS;
   const int64_t keys = diagonal ? round_up(block->count, strip) : KEYS;
   const bool bent = bend.cap > 0.0f || bend.slope > 0.0f;
   const bool cut = diagonal || block->begin + QUERIES - key > s->window || key < s->first ||
                    key + KEYS > s->end || key + KEYS - block->begin >= s->ahead;
   for (int64_t i = 0; i < keys; i += strip)
-    scores_multiply(s, t, key, i, first_lane(diagonal, i), strip);
+    scores_multiply(s, t, key, i, first_lane(diagonal, i, strip), strip);
   for (int64_t i = 0; i < keys && (bent || cut); i++) {
-    const int64_t lane = first_lane(diagonal, i);
+    const int64_t lane = first_lane(diagonal, i, strip);
     float *scores = t->scores + i * QUERIES;
     if (bent && in_pairs(t))
 #pragma omp simd
@@ -253,7 +259,7 @@ static void keys_run(const attention_shape *s, forward_tiles *t, const query_blo
     for (int64_t j = lane; j < QUERIES && !there; j++) scores[j] = -INFINITY;
   }
   for (int64_t lane = 0; lane < QUERIES; lane += LS_LANES) {
-    const int64_t seen = (lane / LS_ATTENTION_STRIP + 1) * LS_ATTENTION_STRIP;
+    const int64_t seen = (lane / strip + 1) * strip;
     const int64_t count = diagonal ? least(keys, seen) : keys;
     if (in_pairs(t)) {
       lanes_softmax(t, lane, count, s->width, true, bent ? 1.0f : scale, first);
@@ -263,7 +269,7 @@ static void keys_run(const attention_shape *s, forward_tiles *t, const query_blo
   }
   if (t->mask.draws) scores_drop(t, key, keys);
   for (int64_t i = 0; i < keys; i += strip)
-    values_multiply(s, t, key, i, first_lane(diagonal, i), strip, i > 0 || !first);
+    values_multiply(s, t, key, i, first_lane(diagonal, i, strip), strip, i > 0 || !first);
 }
 
 /* Results as they are summed are divided by their query's sum of exponentials and turned into

@@ -8,7 +8,7 @@
 #define LS_DEVICE_CPU_VECTOR_ATTENTION_H
 
 #include "device/cpu/attention_scratch.h"
-#include "device/cpu/vector_tile.h"
+#include "device/cpu/vector_tiles.h"
 #include "device/mask.h"
 
 #define LS_LOG2_E 1.44269504f
@@ -74,7 +74,14 @@ typedef struct attention_work {
   attention_shape shape;
   float *scratch;
   int64_t floats; /* of scratch for each part */
+  ls_host_turns turns;
 } attention_work;
+
+static inline void attention_part(const void *work, int part, int64_t begin, int64_t end) {
+  tiles_begin(LS_TILE_SIDE);
+  ((const attention_work *)work)->turns(work, part, begin, end);
+  tiles_end();
+}
 
 /* Elements of a query's side, which attention takes at least one pass over. */
 LS_INLINE int64_t attention_elements(const attention_shape *shape) {
@@ -86,12 +93,13 @@ LS_INLINE ls_status attention_share(const ls_kernel_args *args, const attention_
                                     int64_t units, int64_t elements, int64_t floats,
                                     ls_host_turns turns, ls_error *error) {
   if (units == 0) return LS_OK;
-  attention_work work = {.args = args, .shape = *shape, .floats = round_up(floats, 16)};
+  attention_work work = {
+      .args = args, .shape = *shape, .floats = round_up(floats, 16), .turns = turns};
   const int parts = ls_cpu_parts(args->queue->facts, elements);
   const size_t bytes = (size_t)(work.floats * parts) * sizeof(float);
   work.scratch = ls_cpu_scratch(args, bytes);
   if (!work.scratch) return ls_fail(error, LS_FAILED, "no memory for %zu bytes of scratch", bytes);
-  ls_host_split(args->queue->facts->threads, parts, units, turns, &work);
+  ls_host_split(args->queue->facts->threads, parts, units, attention_part, &work);
   return LS_OK;
 }
 

@@ -5,7 +5,10 @@
 #if defined(__AVX512BF16__)
 #include "device/cpu/vector_pairs.h"
 
-enum { QUERIES = LS_BACKWARD_QUERIES, KEYS = LS_ATTENTION_KEYS, ROWS = LS_TILE_ROWS };
+enum { QUERIES = LS_BACKWARD_QUERIES, KEYS = LS_ATTENTION_KEYS };
+
+/* Queries whose scores are made at a time. */
+enum { ROWS = LS_TILES ? LS_TILE_SIDE : LS_TILE_ROWS };
 
 /* Tiles of pairs where backward_tiles has room for fp32. What is summed over goes by pairs: columns
  * of a head for scores, queries for dk and dv, keys for dq. */

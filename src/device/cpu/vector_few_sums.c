@@ -3,7 +3,7 @@
  * multiplies and adds up; the many are read once. Flops are the floor. */
 #include "device/cpu/vector_kernels.h"
 
-#if defined(__AVX512BF16__)
+#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
 enum { LANES = LS_FEW_SUMS_UNIT };
 
 LS_INLINE __mmask16 first_of(int64_t count) {

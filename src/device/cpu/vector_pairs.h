@@ -6,11 +6,12 @@
  * that follows in the upper. A row of bf16 is such pairs along its columns as it lies; pairs along
  * rows are made by joining two rows. Shapes are as in vector_tile.h, of 32-bit elements.
  *
- * All sets compile it; where LS_PAIRS is 0, fp32 is faster. */
+ * All sets compile it; where LS_PAIRS is 0, fp32 is faster. A set with tiles multiplies by these
+ * what fills them: see vector_tiles.h. */
 #ifndef LS_DEVICE_CPU_VECTOR_PAIRS_H
 #define LS_DEVICE_CPU_VECTOR_PAIRS_H
 
-#include "device/cpu/vector_tile.h"
+#include "device/cpu/vector_tiles.h"
 
 typedef uint32_t pairs_anywhere
     __attribute__((vector_size(LS_LANES * sizeof(uint32_t)), aligned(4), may_alias));
@@ -67,6 +68,16 @@ LS_INLINE lanes_bits pairs_join_away(lanes even, lanes odd) {
 LS_INLINE void pairs_multiply(float *c, int64_t c_stride, const uint32_t *a, int64_t a_row,
                               int64_t a_column, const uint32_t *b, int64_t b_stride, int64_t rows,
                               int64_t columns, int64_t pairs, bool add) {
+#if defined(__AMX_BF16__)
+  const int64_t high = rows - rows % LS_TILE_SIDE, deep = pairs - pairs % LS_TILE_SIDE;
+  if (high > 0 && deep > 0) {
+    tiles_multiply(c, c_stride, a, a_row, a_column, b, b_stride, high, columns, deep, add);
+    elements_multiply(true, c, c_stride, (const float *)a + deep * a_column, a_row, a_column,
+                      (const float *)b + deep * b_stride, b_stride, deep < pairs ? high : 0,
+                      columns, pairs - deep, true);
+    a += high * a_row, c += high * c_stride, rows -= high;
+  }
+#endif
   elements_multiply(true, c, c_stride, (const float *)a, a_row, a_column, (const float *)b,
                     b_stride, rows, columns, pairs, add);
 }

@@ -30,6 +30,7 @@ void LS_VECTOR(ls_shallow_pack)(const ls_shallow *p) {
   (p->w_row == 1 ? pack_columns : pack_rows)(p, stride);
 }
 
+#if !defined(__AMX_BF16__) /* see vector_few_tiles.c */
 /* Rows of 16 columns, of `pairs` pairs of terms. */
 LS_INLINE void strip(const ls_shallow *p, int64_t begin, int64_t end, int64_t column, int pairs) {
   const int64_t left = p->columns - column;
@@ -72,4 +73,5 @@ void LS_VECTOR(ls_shallow_make)(const ls_shallow *p, int64_t begin, int64_t end)
     }
   }
 }
+#endif
 #endif

@@ -47,7 +47,8 @@ typedef struct ls_few_sums {
 
 static inline int64_t ls_few_sums_words(int64_t tokens, int64_t few) {
   const int64_t units = (few + LS_FEW_SUMS_UNIT - 1) / LS_FEW_SUMS_UNIT;
-  return (tokens + 1) / 2 * units * LS_FEW_SUMS_UNIT;
+  const int64_t tiles = (tokens + 2 * LS_FEW_SUMS_UNIT - 1) / (2 * LS_FEW_SUMS_UNIT);
+  return tiles * LS_FEW_SUMS_UNIT * units * LS_FEW_SUMS_UNIT;
 }
 
 /* y[rows, columns] = x[rows, depth] w[depth, columns] of bf16, each element rounded once; of a
@@ -92,6 +93,7 @@ extern const ls_vector_set ls_vector_set_plain;
 extern const ls_vector_set ls_vector_set_avx2;
 extern const ls_vector_set ls_vector_set_avx512;
 extern const ls_vector_set ls_vector_set_avx512_bf16;
+extern const ls_vector_set ls_vector_set_avx512_amx;
 
 /* The set in effect on this processor. */
 const ls_vector_set *ls_cpu_vectors(void);
