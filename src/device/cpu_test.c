@@ -220,8 +220,8 @@ static void test_attention(void **state) {
   run_made(make_sink_bwd, 12);
 }
 
-/* Runs cases of bf16 with each set that multiplies pairs of it, by dot products or by tiles, whether
- * or not it is the faster one here; where there is none, with the set in effect. */
+/* Runs cases of bf16 with each set that multiplies pairs of it, by dot products or by tiles, also
+ * where another is faster; where there is none, with the set in effect. */
 static void run_pairs(void (*cases)(void)) {
   case_set = NULL;
 #if defined(__x86_64__)
