@@ -321,15 +321,13 @@ static ls_status open_labelled(opening *self, ls_error *error) {
                  (int)tokenizer->vocabulary);
 }
 
-/* Of each text as many tokens as leave room for the others. */
 static ls_status open_text_pairs(opening *self) {
   const ls_run_file *run = self->run;
   ls_text_pair_options *options = LS_NEW(self->arena, ls_text_pair_options);
-  const int64_t texts = 2 + run->embed.negatives;
   const bool cut = run->data.too_long == LS_RUN_TOO_LONG_CUT;
   *options = (ls_text_pair_options){self->options.tokenizer, run->embed.query_prompt,
                                     run->embed.answer_prompt, run->embed.negatives,
-                                    cut ? run->data.seq_len / texts : 0};
+                                    cut ? run->data.seq_len : 0};
   self->options.text_pairs = options;
   self->dataset->text_pairs = self->dataset->chats = true;
   return LS_OK;
@@ -368,6 +366,24 @@ static ls_status open_chat(opening *self, ls_error *error) {
     return ls_error_prefix(error, "%s", ls_run_file_where(self->run, "data.template"));
   self->options.chat = made->chat;
   return LS_OK;
+}
+
+/* Keys that say something of chats, where there are none. */
+static void warn_of_unused(const opening *self) {
+  const ls_run_file *run = self->run;
+  const ls_dataset *made = self->dataset;
+  const struct {
+    const char *key;
+    bool given;
+  } keys[] = {
+      {"data.template", !made->chat && strcmp(run->data.template, "auto") != 0},
+      {"data.loss_on", !made->chats && run->data.loss_on != LS_RUN_LOSS_ON_ANSWERS},
+      {"data.too_long", !made->chats && run->data.too_long != LS_RUN_TOO_LONG_DROP},
+  };
+  for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+    if (keys[k].given)
+      ls_warn("%s: has no effect, since data.text is no chats",
+              ls_run_file_where(run, keys[k].key));
 }
 
 /* Whole examples into sequences. */
@@ -421,25 +437,30 @@ static void split_chats(const opening *self) {
 
 static ls_status check_chats(const opening *self, ls_error *error) {
   const ls_dataset *made = self->dataset;
-  int64_t rows = 0, examples = 0, dropped = 0;
+  int64_t rows = 0, examples = 0, dropped = 0, unasked = 0;
   for (int m = 0; m < made->training.mix_count; m++) {
     const ls_packing *packing = made->training.mix[m].packing;
     rows += packing->row_count;
     examples += packing->examples;
-    dropped += packing->dropped + packing->unasked;
+    dropped += packing->dropped;
+    unasked += packing->unasked;
   }
   if (rows >= self->run->train.batch) return LS_OK;
+  const char *nothing = unasked == 0 ? ""
+                                     : ls_arena_printf(self->arena, ", of %lld nothing is trained",
+                                                       (long long)unasked);
   return ls_fail(error, LS_INPUT,
-                 "%s: %lld %s make %lld sequences of %lld tokens (%lld more are too long); a "
+                 "%s: %lld %s make %lld sequences of %lld tokens (%lld more are too long%s); a "
                  "batch needs %lld: give more of them, or a smaller train.batch%s",
                  ls_run_file_where(self->run, "data.text"), (long long)examples,
                  made->pairs || made->text_pairs ? "pairs"
                  : made->labelled                ? "texts"
                                                  : "chats",
-                 (long long)rows, (long long)self->run->data.seq_len, (long long)dropped,
+                 (long long)rows, (long long)self->run->data.seq_len, (long long)dropped, nothing,
                  (long long)self->run->train.batch,
                  made->pairs        ? ", or a data.seq_len that has room for both answers"
                  : made->text_pairs ? ", or a data.seq_len that has room for all texts of a pair"
+                 : dropped          ? ", or a larger data.seq_len, or data.too_long=cut"
                                     : " or data.seq_len");
 }
 
@@ -467,6 +488,7 @@ static ls_status open_parts(opening *self, ls_error *error) {
     return ls_error_prefix(error, "%s", ls_run_file_where(self->run, "data.text"));
   LS_TRY(ls_order_prepare(&made->evaluation, error));
   make_fingerprint(made);
+  warn_of_unused(self);
   return LS_OK;
 }
 
