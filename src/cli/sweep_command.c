@@ -38,6 +38,9 @@ static const char help[] =
     "  lockstep sweep small.yaml train.lr=1e-3,3e-3 train.batch=8,16,32 train.steps=500 "
     "out=runs/s\n";
 
+/* Of a run's folder, beside which lies its log. */
+enum { MOST_NAME = 255 - (int)sizeof ".log" + 1 };
+
 /* A key with its values. */
 typedef struct axis {
   const char *key;
@@ -137,6 +140,12 @@ static ls_status add_run(ls_arena *arena, request *asked, int64_t place, ls_erro
   LS_TRY(ls_run_file_read(arena, asked->sweep.file, run->keys, run->key_count, &read, error));
   asked->sweep.out = read->out;
   run->name = name;
+  if (strlen(name) > MOST_NAME)
+    return ls_fail(
+        error, LS_INPUT,
+        "%.60s...: a run's folder is named after its values, and would have a name of %zu "
+        "bytes; expected at most %d: give shorter values, or fewer keys at a time",
+        name, strlen(name), (int)MOST_NAME);
   run->folder = ls_arena_printf(arena, "%s/%s", read->out, folder_name(arena, name));
   run->log = ls_arena_printf(arena, "%s.log", run->folder);
   run->text = ls_run_file_text(arena, read);
