@@ -27,6 +27,8 @@ run 0 train $chat out=runs/one
 says "chats: 40 examples in "
 says " tokens are trained"
 grep -q "documents: masked" runs/one/resolved.yaml || fail "chats are not masked documents"
+run 0 train $chat eval.every=2 data.validation=0.0001 out=runs/none
+says "data.validation: 0.0001 keeps none of 40 documents, so that nothing is evaluated"
 run 0 evaluate runs/one data.text=chats.jsonl
 says "loss "
 grep -q "left out\|too long" output && fail "nothing is too long: $(cat output)"

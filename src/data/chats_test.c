@@ -308,6 +308,34 @@ static void keys_of_chats_are_of_chats(void **state) {
     if (!strstr(said[0], ls_arena_printf(arena, "%s: has no effect", keys[k])))
       fail_msg("%s: %s", keys[k], said[0]);
   assert_string_equal(said[1], "");
+  ls_warnings_to(keep_warning, (void *)&said[1]);
+  ls_dataset_close(
+      opened(ls_arena_printf(arena, "text: %s, seq_len: 12, split: tail", in_folder("a.jsonl"))));
+  ls_warnings_to(NULL, NULL);
+  assert_non_null(strstr(said[1], "data.split: tail has no effect, since chats are kept whole"));
+}
+
+/* Of what is asked alone: none has room in a sequence. */
+static void what_fits_nowhere_is_told(void **state) {
+  (void)state;
+  const char *path = file("a.jsonl", three);
+  const char *kept = file("v.jsonl", "{\"prompt\": \"abcdefghijk\", \"completion\": \"lmnop\"}\n");
+  ls_dataset *dataset;
+  ls_run_file *run = run_of(ls_arena_printf(arena, "text: %s, seq_len: 2, validation: 0", path));
+  assert_int_equal(ls_dataset_open_evaluation(arena, run, ls_tokenizer_bytes(), in_folder("cache"),
+                                              NULL, NULL, &dataset, &error),
+                   LS_INPUT);
+  if (!strstr(error.text,
+              "data.text: found no chats for a sequence of 2 tokens (too long: 3): "
+              "give shorter ones, or a larger data.seq_len, or data.too_long=cut"))
+    fail_msg("%s", error.text);
+  assert_int_equal(
+      open_run(ls_arena_printf(arena, "text: %s, seq_len: 12, validation: %s", path, kept),
+               &dataset),
+      LS_INPUT);
+  if (!strstr(error.text,
+              "data.validation: found no chats for a sequence of 12 tokens (too long: 1)"))
+    fail_msg("%s", error.text);
 }
 
 /* However long the first chat is, and whatever its texts hold. */
@@ -375,6 +403,7 @@ int main(void) {
       CASE(lists_that_are_wrong_are_named),
       CASE(texts_stay_texts),
       CASE(keys_of_chats_are_of_chats),
+      CASE(what_fits_nowhere_is_told),
       CASE(a_first_chat_may_be_long),
       CASE(packing_keeps_all_and_wastes_little),
   };
