@@ -327,6 +327,23 @@ static ls_status train_all(request *asked, ls_error *error) {
 }
 
 /* GPUs are divided where the runs take them: as the first does. */
+/* No run is there already. Whose keys are wrong is told when it is tried. */
+static ls_status check_goes_on(const ls_sweep *sweep, int64_t steps, const char *text,
+                               ls_error *error) {
+  for (int r = 0; r < sweep->runs.count; r++) {
+    const ls_sweep_run *each = &sweep->runs.items[r];
+    ls_run_file *run;
+    ls_error wrong;
+    if (ls_run_file_read(sweep->arena, sweep->file, each->keys, each->key_count, &run, &wrong) ==
+            LS_OK &&
+        run->train.steps >= steps)
+      return ls_fail(error, LS_INPUT,
+                     "--continue: found %s, and %s is trained to step %lld; expected more", text,
+                     each->name, (long long)run->train.steps);
+  }
+  return LS_OK;
+}
+
 static ls_status divide(request *asked, ls_error *error) {
   ls_sweep *sweep = &asked->sweep;
   double count = 1;
@@ -341,6 +358,7 @@ static ls_status divide(request *asked, ls_error *error) {
                        steps > floor(steps)))
     return ls_fail(error, LS_INPUT, "--continue: found %s; expected a number of steps",
                    asked->steps);
+  if (asked->steps) LS_TRY(check_goes_on(sweep, (int64_t)steps, asked->steps, error));
   if (sweep->at_once == 1) return LS_OK;
   const ls_sweep_run *first = &sweep->runs.items[0];
   ls_run_file *read;
