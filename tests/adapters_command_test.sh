@@ -112,6 +112,8 @@ run 2 export whole none --also second
 says "without --merge"
 run 2 export whole none --merge --also second=much
 says "expected FOLDER or FOLDER=TIMES"
+run 2 export whole none --merge --also second,
+says 'found no folder in "second,"'
 cp -r base moved
 sed 's|"base_model_name_or_path": "[^"]*"|"base_model_name_or_path": "'"$PWD"'/moved"|' second-adapters/adapter_config.json >config
 cp -r second-adapters third
