@@ -112,6 +112,8 @@ run 2 export whole none --also second
 says "without --merge"
 run 2 export whole none --merge --also second=much
 says "expected FOLDER or FOLDER=TIMES"
+run 2 export whole none --merge --also second,
+says 'found no folder in "second,"'
 cp -r base moved
 sed 's|"base_model_name_or_path": "[^"]*"|"base_model_name_or_path": "'"$PWD"'/moved"|' second-adapters/adapter_config.json >config
 cp -r second-adapters third
@@ -124,7 +126,13 @@ rm -r moved
 run 0 train keys.yaml model=adapters train.steps=2 out=on
 says "starting from the weights in adapters"
 run 2 train keys.yaml model=adapters lora.rank=2 out=none
-says "adapters has adapters of its own"
+says "adapters has adapters of its own, which stay as they are: alpha of the adapters: found 4; expected 6"
+run 2 train keys.yaml model=adapters lora.rank=2 lora.alpha=6 "lora.targets=[q_proj]" out=none
+says "products with adapters: found attention.query; expected attention.query, "
+run 2 train keys.yaml model=adapters lora.rank=2 lora.alpha=6 lora.rslora=true out=none
+says "rslora of the adapters: found true; expected false"
+run 2 train keys.yaml model=adapters lora.alpha=2 out=none
+says "lora.alpha: found a value without lora.rank; expected none, since the model's folder has adapters of its own"
 mv base elsewhere
 run 2 generate adapters "It was"
 says "write where it is now"

@@ -51,6 +51,14 @@ grep -q '^ended early' output || fail "more patience: $(cat output)"
 # The other commands take it.
 run 0 generate runs/one/best "the " --greedy --max-new-tokens 8
 run 0 evaluate runs/one/best data.text=text.txt data.seq_len=32
+# What is evaluated without a text is what the run keeps for validation, with the run's keys.
+for best_of in runs/one/best runs/one/best/; do
+  run 0 evaluate $best_of --json
+  awk -v a="$(sed 's/.*"loss": \([^,]*\),.*/\1/' output)" \
+    -v b="$(sed -n "${step}s/.*\"validation_loss\": \([^,}]*\).*/\1/p" runs/one/metrics.jsonl)" \
+    'BEGIN { d = a - b; exit !(a > 0 && d < 1e-4 && d > -1e-4) }' || fail "$best_of: $(cat output)"
+done
+(cd runs/one && run 0 evaluate best)
 run 0 export runs/one/best out
 cmp -s out/model.safetensors "runs/one/checkpoints/step-$step/model.safetensors" || fail "another model is exported"
 run 0 inspect runs/one/best

@@ -27,9 +27,17 @@ run 0 train $chat out=runs/one
 says "chats: 40 examples in "
 says " tokens are trained"
 grep -q "documents: masked" runs/one/resolved.yaml || fail "chats are not masked documents"
+run 0 train $chat eval.every=2 data.validation=0.0001 out=runs/none
+says "data.validation: 0.0001 keeps none of 40 documents, so that nothing is evaluated"
 run 0 evaluate runs/one data.text=chats.jsonl
 says "loss "
-says "; 0 tokens at the end left out"
+grep -q "left out\|too long" output && fail "nothing is too long: $(cat output)"
+run 0 evaluate runs/one data.text=chats.jsonl data.seq_len=36
+says "too long, dropped"
+run 0 evaluate runs/one data.text=chats.jsonl data.seq_len=24 data.too_long=split
+says "; 40 too long, split"
+run 0 evaluate runs/one data.text=chats.jsonl data.seq_len=24 data.too_long=split --json
+grep -qE '"left_out": [0-9]' output || fail "less than nothing is left out: $(cat output)"
 n=0
 for layout in "mesh.dp_shard=2 zero=3" "mesh.dp_shard=2 zero=1" "mesh.dp_replicate=2 mesh.dp_shard=1" \
   "mesh.tp=2 mesh.dp_shard=1" "mesh.dp_shard=1 train.microbatches=4" "mesh.dp_shard=4 zero=2" \
@@ -59,6 +67,19 @@ grep -qF '<user>Say 0</><assistant>⟦It is 0</>⟧' plain || fail "the answer i
 grep -q '^two.jsonl:2: [0-9]* tokens, [0-9]* trained$' output || fail "no counts: $(cat output)"
 run 0 tokenize two.jsonl --tokenizer tokenizer.json --template-file chat.jinja --count --loss-on all
 grep -qE '^2 examples, ([0-9]+) tokens, \1 trained$' output || fail "not all is trained: $(cat output)"
+run 0 tokenize two.jsonl --tokenizer bytes --template-file chat.jinja --show
+tr -d '|' <output >plain
+grep -qF '<user>Say 0</><assistant>⟦It is 0</>⟧' plain || fail "the bytes of an answer are not shown: $(cat output)"
+echo '{"prompt": "Say 0", "chosen": "It is 0", "rejected": "No"}' >pair.jsonl
+run 0 tokenize pair.jsonl --tokenizer tokenizer.json --template-file chat.jinja --show
+tr -d '|' <output >plain
+grep -q '^pair.jsonl:1: chosen: [0-9]* tokens, [0-9]* trained$' plain && grep -qF '<assistant>⟦It is 0</>⟧' plain &&
+  grep -q '^pair.jsonl:1: rejected: ' plain && grep -qF '<user>Say 0</><assistant>⟦No</>⟧' plain ||
+  fail "a pair is not shown: $(cat output)"
+run 2 tokenize - --tokenizer bytes --template-file chat.jinja --show
+says "-: chats are read from files alone; expected .jsonl or .json"
+run 2 tokenize text.txt --tokenizer bytes --template-file chat.jinja --show
+says "text.txt: found a plain text; expected chats as JSON"
 run 2 tokenize two.jsonl --tokenizer tokenizer.json --show
 says "--show: expected --template with it"
 run 2 tokenize two.jsonl --tokenizer tokenizer.json --template --show

@@ -84,7 +84,7 @@ refused() { # WORDS of the message, keys...
   [ ! -e runs/x ] || fail "something is left of a refused run"
 }
 sed '5s/\[.*\]/"wet"/' weather.jsonl >one.jsonl
-refused "one.jsonl:5: \"label\": found no list; expected one of the classes that the text has, which may be empty" data.text=one.jsonl
+refused "one.jsonl:5: \"label\": found a text; expected a list of the classes that the text has, which may be empty" data.text=one.jsonl
 sed '4s/\[.*\]/["wet", "wet"]/' weather.jsonl >twice.jsonl
 refused "twice.jsonl:4: \"label\": found the class wet twice; expected each once" data.text=twice.jsonl
 sed '6s/\[.*\]/["wet", null]/' weather.jsonl >null.jsonl

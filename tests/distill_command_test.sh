@@ -89,6 +89,7 @@ sed -i 's/"model_type"/"architectures": ["LlamaForSequenceClassification"], "mod
 refuses "has a head over classes; expected a model that continues a text" teacher=runs/classes
 refuses "distill.mix" teacher=$teacher distill.mix=1.5
 refuses "distill.temperature" teacher=$teacher distill.temperature=0
+refuses "distill.temperature" teacher=$teacher distill.temperature=1e4
 refuses "found a value without task=distill; expected that too" task=next_token teacher=$teacher
 refuses "distill.mix: found a value without task=distill" task=next_token distill.mix=0.3
 echo "$passed passed, 0 failed"

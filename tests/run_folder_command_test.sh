@@ -33,6 +33,12 @@ says "out: moved goes on where it is"
 [ ! -e another ] || fail "it trained elsewhere"
 run 2 train moved --out another
 
+# A checkpoint is no run's folder: nothing is trained inside it.
+ls -a moved/checkpoints/step-10 >before
+run 2 train moved/checkpoints/step-10
+says "moved/checkpoints/step-10: a checkpoint; expected a run file, or the folder of a run"
+ls -a moved/checkpoints/step-10 | cmp -s - before || fail "left in a checkpoint: $(names moved/checkpoints/step-10)"
+
 # What a killed process was writing is removed by the next.
 echo half >moved/resolved.yaml.tmp-4711
 run 0 train moved train.steps=11

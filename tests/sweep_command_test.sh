@@ -113,9 +113,14 @@ refused train.lr=1e-3,hot
 refused train.lrr=1e-3,1e-2
 refused train.lr=1e-3,1e-2 train.lr=1
 refused train.lr=1e-3,1e-3
+long=$(printf '%0250d' 0)
+refused "embed.query_prompt=$long,x"
+grep -q 'would have a name of 269 bytes; expected at most 251' "$work/errors" || fail "a long name: $(cat "$work/errors")"
 refused train.lr=1e-3,1e-2 --at-once 0
 refused train.lr=1e-3,1e-2 --at-once 1.5
 refused train.lr=1e-3,1e-2 --continue much
+refused train.steps=2,7 --continue 7
+grep -q 'found 7, and train.steps=7 is trained to step 7; expected more' "$work/errors" || fail "$(cat "$work/errors")"
 mkdir "$work/other"
 echo '{"a": 1}' >"$work/other/sweep.json"
 code=0

@@ -156,6 +156,15 @@ refused "has no chat template" bare --interactive
 refused "has no chat template" bare --prompts many.jsonl
 run 0 generate bare A --chat --template chat.jinja --greedy
 says "It is <a>"
+# A system prompt that is null is none: the one that is given holds.
+for system in '' ', "system": null' ', "system": ""'; do
+  echo '{"messages": [{"role": "user", "content": "A"}]'"$system"'}' >system.jsonl
+  run 0 generate run --prompts system.jsonl --system "Be brief." --max-new-tokens 1 --json
+  sed 's/.*"prompt_tokens": \([0-9]*\).*/\1/' output
+done >counts
+[ "$(sed -n 1p counts)" = "$(sed -n 2p counts)" ] && [ "$(sed -n 1p counts)" -gt "$(sed -n 3p counts)" ] ||
+  fail "tokens of questions with a system prompt: $(cat counts)"
+
 refused "--system: chat.jinja:2: the template refuses the chat: No system prompt here" run --interactive --system none --template chat.jinja
 refused "--system: expected --chat with it" run A --system x
 refused "--template: expected --chat with it" run A --template chat.jinja

@@ -224,7 +224,7 @@ static ls_status find_begin(const work *self, size_t message, size_t *begin) {
     return fail_boundary(self, message);
   if (common(&before, &self->whole) < before.bytes) return fail_boundary(self, message);
   *begin = before.bytes;
-  if (message == 0 || render(self, message, true, &asked, NULL) != LS_OK) return LS_OK;
+  if (render(self, message, true, &asked, NULL) != LS_OK) return LS_OK;
   const size_t same = common(&asked, &self->whole);
   if (same > *begin) *begin = same;
   return LS_OK;
@@ -241,6 +241,17 @@ static ls_status find_end(const work *self, size_t message, size_t *end) {
   return LS_OK;
 }
 
+static ls_status fail_unanswered(const work *self) {
+  bool spoken = false;
+  for (size_t m = 0; m < json_array_size(self->example.messages); m++)
+    spoken |= ls_chat_example_speaks(&self->example, m);
+  return ls_fail(self->error, LS_INPUT,
+                 spoken ? "found a chat of whose answers none is trained; expected a weight of 1 "
+                          "for one of them"
+                        : "found a chat without an answer; expected a message of the role "
+                          "assistant");
+}
+
 /* Answers by rendering the chat up to each, or by the template's own blocks: one each for the
  * messages that are answers, as far as it has as many. */
 static ls_status find_answers(work *self) {
@@ -252,20 +263,22 @@ static ls_status find_answers(work *self) {
     if (answer && self->chat->loss_on == LS_LOSS_ON_LAST) first = m;
     answers += answer;
   }
-  if (answers == 0)
-    return ls_fail(self->error, LS_INPUT,
-                   "found a chat without an answer; expected a message of the role assistant");
+  if (answers == 0) return fail_unanswered(self);
   int block = 0;
   for (size_t m = 0; m < count; m++) {
     const char *role =
         json_string_value(json_object_get(json_array_get(self->example.messages, m), "role"));
-    const bool spoken = strcmp(role, "assistant") == 0;
+    const bool spoken = strcmp(role, "assistant") == 0 || strcmp(role, "model") == 0;
     const int at = block;
     block += spoken;
     if (!ls_chat_example_answers(&self->example, m) || m < first) continue;
     ls_jinja_span span;
     if (marks) {
-      if (at >= self->whole.span_count) return fail_boundary(self, m);
+      if (at >= self->whole.span_count)
+        return ls_fail(self->error, LS_INPUT,
+                       "message %zu: the template has no {%% generation %%} block of it; expected "
+                       "one for each message of the assistant",
+                       m);
       span = self->whole.spans[at];
     } else {
       LS_TRY(find_begin(self, m, &span.begin));

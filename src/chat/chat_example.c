@@ -39,6 +39,12 @@ static ls_status fail_kind(const char *what, size_t index, const char *expected,
   return ls_fail(error, LS_INPUT, "\"%s\"[%zu]: expected %s", what, index, expected);
 }
 
+/* One text behind another; either may hold a NUL. */
+static json_t *joined(const json_t *first, const char *between, const json_t *second) {
+  return json_pack("s%++%", json_string_value(first), json_string_length(first), between,
+                   json_string_value(second), json_string_length(second));
+}
+
 /* [{"type": "text", "value": "..."}] as the text that it is; NULL: it is something else. */
 static json_t *joined_parts(const json_t *content) {
   size_t p;
@@ -47,8 +53,7 @@ static json_t *joined_parts(const json_t *content) {
   json_array_foreach(content, p, part) if (!is_text(part, "value")) return NULL;
   json_t *text = json_string("");
   json_array_foreach(content, p, part) {
-    json_t *more = json_sprintf("%s%s", json_string_value(text),
-                                json_string_value(json_object_get(part, "value")));
+    json_t *more = joined(text, "", json_object_get(part, "value"));
     json_decref(text);
     text = more;
   }
@@ -91,9 +96,20 @@ static const char *role_of(const char *from) {
   return NULL;
 }
 
+static const char *const weights[] = {"loss_weight", "weight"};
+
+/* What a turn counts in the loss, for the message that it became. */
+static void keep_weights(const json_t *turn, const json_t *messages) {
+  json_t *message = json_array_get(messages, json_array_size(messages) - 1);
+  for (int w = 0; w < 2; w++)
+    if (is_given(turn, weights[w]))
+      json_object_set(message, weights[w], json_object_get(turn, weights[w]));
+}
+
 /* {"name": ..., "arguments": ...} in a text: the call of a function. */
 static ls_status append_call(json_t *messages, size_t index, const json_t *value, ls_error *error) {
-  json_t *call = json_loadb(json_string_value(value), json_string_length(value), 0, NULL);
+  json_t *call =
+      json_loadb(json_string_value(value), json_string_length(value), JSON_ALLOW_NUL, NULL);
   if (!json_is_object(call) || !is_text(call, "name")) {
     json_decref(call);
     return fail_kind("conversations", index,
@@ -126,6 +142,7 @@ static ls_status read_conversations(const json_t *list, json_t *messages, ls_err
                      m, ls_quote(shown, from, strlen(from)));
     LS_TRY(strcmp(from, "function_call") == 0 ? append_call(messages, m, value, error)
                                               : append(messages, role, value));
+    keep_weights(each, messages);
   }
   return LS_OK;
 }
@@ -139,7 +156,7 @@ static ls_status read_history(const json_t *history, json_t *messages, ls_error 
     return ls_fail(error, LS_INPUT, "\"history\": expected a list of pairs");
   json_array_foreach(history, m, pair) {
     json_t *asked = json_array_get(pair, 0), *said = json_array_get(pair, 1);
-    if (!json_is_string(asked) || !json_is_string(said))
+    if (json_array_size(pair) != 2 || !json_is_string(asked) || !json_is_string(said))
       return fail_kind("history", m, "a question and its answer, two strings", error);
     LS_TRY(append(messages, "user", asked));
     LS_TRY(append(messages, "assistant", said));
@@ -160,7 +177,7 @@ static ls_status read_instruction(const json_t *json, json_t *messages, ls_error
   if (json_string_length(input) == 0) {
     LS_TRY(append(messages, "user", instruction));
   } else {
-    json_t *both = json_sprintf("%s\n%s", json_string_value(instruction), json_string_value(input));
+    json_t *both = joined(instruction, "\n", input);
     LS_TRY(append(messages, "user", both));
     json_decref(both);
   }
@@ -199,20 +216,54 @@ static ls_status read_tools(const json_t *json, ls_chat_example *example, ls_err
               : ls_fail(error, LS_INPUT, "\"tools\": expected a list of functions, or JSON of one");
 }
 
-static ls_status read_form(const json_t *json, ls_chat_example *example, ls_error *error) {
+static ls_status read_system(const json_t *json, ls_chat_example *example, ls_error *error) {
   json_t *system = json_object_get(json, "system");
-  if (json_is_string(system) && json_string_length(system) > 0)
-    LS_TRY(append(example->messages, "system", system));
-  LS_TRY(read_tools(json, example, error));
+  if (!is_given(json, "system")) return LS_OK;
+  if (!json_is_string(system)) return ls_fail(error, LS_INPUT, "\"system\": expected a text");
+  return json_string_length(system) > 0 ? append(example->messages, "system", system) : LS_OK;
+}
+
+/* Further variables of the template. */
+static ls_status read_more(const json_t *json, ls_chat_example *example, ls_error *error) {
+  static const char *const own[] = {"messages", "tools", "documents", "add_generation_prompt"};
+  if (!is_given(json, "chat_template_kwargs")) return LS_OK;
   example->more = json_object_get(json, "chat_template_kwargs");
-  if (example->more && !json_is_object(example->more))
+  if (!json_is_object(example->more))
     return ls_fail(error, LS_INPUT, "\"chat_template_kwargs\": expected an object");
+  for (size_t o = 0; o < sizeof own / sizeof *own; o++)
+    if (json_object_get(example->more, own[o]))
+      return ls_fail(error, LS_INPUT,
+                     "\"chat_template_kwargs\": found %s, which the chat itself says; expected "
+                     "further variables of the template",
+                     own[o]);
+  return LS_OK;
+}
+
+static ls_status read_form(const json_t *json, ls_chat_example *example, ls_error *error) {
+  LS_TRY(read_system(json, example, error));
+  LS_TRY(read_tools(json, example, error));
+  LS_TRY(read_more(json, example, error));
   if (is_given(json, "messages"))
     return read_messages("messages", json_object_get(json, "messages"), example->messages, error);
   if (is_given(json, "conversations"))
     return read_conversations(json_object_get(json, "conversations"), example->messages, error);
   if (is_given(json, "instruction")) return read_instruction(json, example->messages, error);
   return read_prompt(json, example, error);
+}
+
+/* An answer is trained or is not. */
+static ls_status check_weights(const json_t *messages, ls_error *error) {
+  size_t m;
+  json_t *each;
+  json_array_foreach(messages, m, each) for (int w = 0; w < 2; w++) {
+    const json_t *weight = json_object_get(each, weights[w]);
+    const double number = json_number_value(weight);
+    if (!is_given(each, weights[w]) || (json_is_number(weight) && (number == 0 || number == 1)))
+      continue;
+    return ls_fail(error, LS_INPUT, "message %zu: \"%s\": expected 0 (not trained) or 1", m,
+                   weights[w]);
+  }
+  return LS_OK;
 }
 
 ls_status ls_chat_example_read(const json_t *json, ls_chat_example *example, ls_error *error) {
@@ -225,6 +276,7 @@ ls_status ls_chat_example_read(const json_t *json, ls_chat_example *example, ls_
   ls_status status = read_form(json, example, error);
   if (status == LS_OK && json_array_size(example->messages) == 0)
     status = ls_fail(error, LS_INPUT, "found a chat without messages; expected some");
+  if (status == LS_OK) status = check_weights(example->messages, error);
   if (status != LS_OK) ls_chat_example_free(example);
   return status;
 }
@@ -266,14 +318,18 @@ void ls_chat_example_free(ls_chat_example *example) {
   *example = (ls_chat_example){0};
 }
 
-bool ls_chat_example_answers(const ls_chat_example *example, size_t message) {
-  static const char *const weights[] = {"loss_weight", "weight"};
+bool ls_chat_example_speaks(const ls_chat_example *example, size_t message) {
   const json_t *each = json_array_get(example->messages, message);
   const char *role = json_string_value(json_object_get(each, "role"));
   if (message < (size_t)example->given || !role) return false;
+  return strcmp(role, "assistant") == 0 || strcmp(role, "model") == 0;
+}
+
+bool ls_chat_example_answers(const ls_chat_example *example, size_t message) {
+  const json_t *each = json_array_get(example->messages, message);
   for (int w = 0; w < 2; w++) {
     const json_t *weight = json_object_get(each, weights[w]);
     if (json_is_number(weight) && json_number_value(weight) == 0) return false;
   }
-  return strcmp(role, "assistant") == 0 || strcmp(role, "model") == 0;
+  return ls_chat_example_speaks(example, message);
 }

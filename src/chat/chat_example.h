@@ -37,6 +37,9 @@ LS_CHECKED ls_status ls_chat_question_read(const json_t *json, ls_chat_example *
 
 void ls_chat_example_free(ls_chat_example *example);
 
+/* Whether a message is an answer: of the assistant, and not of the prompt. */
+bool ls_chat_example_speaks(const ls_chat_example *example, size_t message);
+
 /* Whether a message is an answer to be trained: of the assistant, and not weighted 0. */
 bool ls_chat_example_answers(const ls_chat_example *example, size_t message);
 

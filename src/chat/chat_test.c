@@ -90,6 +90,24 @@ static void answers_alone_are_trained(void **state) {
                "{\"messages\": [{\"role\": \"assistant\", \"content\": \"b\", \"weight\": 0}, "
                "{\"role\": \"assistant\", \"content\": \"d\"}]}",
                "<assistant>b</>\n<assistant>[d</>\n]");
+  /* What asks for an answer is not of the first either. */
+  assert_shown(chatml, LS_LOSS_ON_ANSWERS,
+               "{\"messages\": [{\"role\": \"assistant\", \"content\": \"b\"}]}",
+               "<assistant>[b</>\n]");
+}
+
+/* Gemma's word for the assistant. */
+static void a_models_messages_are_answers(void **state) {
+  (void)state;
+  static const char turns[] =
+      "{\"messages\": [{\"role\": \"model\", \"content\": \"a\"}, {\"role\": \"user\", "
+      "\"content\": \"b\"}, {\"role\": \"model\", \"content\": \"c\"}]}";
+  static const char blocks[] =
+      "{% for m in messages %}<{{ m.role }}>{% if m.role == 'model' %}{% generation %}"
+      "{{ m.content }}</>\n{% endgeneration %}{% else %}{{ m.content }}</>\n{% endif %}{% endfor "
+      "%}";
+  assert_shown(blocks, LS_LOSS_ON_ANSWERS, turns, "<model>[a</>\n]<user>b</>\n<model>[c</>\n]");
+  assert_shown(blocks, LS_LOSS_ON_LAST, turns, "<model>a</>\n<user>b</>\n<model>[c</>\n]");
 }
 
 static void forms_are_read(void **state) {
@@ -112,6 +130,13 @@ static void forms_are_read(void **state) {
        "\"a\"}]}, "
        "{\"role\": \"assistant\", \"content\": \"b\"}], \"tools\": \"[]\"}",
        "<user>a</>\n<assistant>[b</>\n]"},
+      /* A table has all keys, and null for those that an example is without. */
+      {"{\"prompt\": \"a\", \"completion\": \"b\", \"system\": null, \"tools\": null, "
+       "\"chat_template_kwargs\": null, \"messages\": null}",
+       "<user>a</>\n<assistant>[b</>\n]"},
+      {"{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, {\"from\": \"gpt\", "
+       "\"value\": \"b\", \"weight\": 0}, {\"from\": \"gpt\", \"value\": \"c\"}]}",
+       "<user>a</>\n<assistant>b</>\n<assistant>[c</>\n]"},
   };
   for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
     json_t *json = json_loads(forms[f][0], 0, NULL);
@@ -143,11 +168,24 @@ static void what_is_no_chat_is_refused(void **state) {
       {"{\"instruction\": 1, \"output\": \"b\"}", "expected strings under \"instruction\""},
       {"{\"prompt\": \"a\", \"completion\": [1]}", "expected two strings, or two lists"},
       {"{\"prompt\": \"a\", \"completion\": \"b\", \"tools\": {}}", "\"tools\": expected a list"},
+      {"{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"weight\": 0}]}",
+       "found a chat of whose answers none is trained; expected a weight of 1"},
+      {"{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"weight\": 0.5}]}",
+       "message 0: \"weight\": expected 0 (not trained) or 1"},
+      {"{\"prompt\": \"a\", \"completion\": \"b\", \"system\": [\"s\"]}",
+       "\"system\": expected a text"},
+      {"{\"instruction\": \"a\", \"output\": \"b\", \"history\": [[\"q\", \"r\", \"s\"]]}",
+       "\"history\"[0]: expected a question and its answer"},
+      {"{\"prompt\": \"a\", \"completion\": \"b\", \"chat_template_kwargs\": "
+       "{\"add_generation_prompt\": true}}",
+       "\"chat_template_kwargs\": found add_generation_prompt, which the chat itself says"},
   };
   for (size_t w = 0; w < sizeof wrong / sizeof *wrong; w++)
     assert_refused(chatml, LS_LOSS_ON_ANSWERS, wrong[w][0], wrong[w][1]);
   assert_refused("{{ raise_exception('Only users: ' ~ messages[0].role) }}", LS_LOSS_ON_ANSWERS,
                  TURNS, "the template refuses the chat: Only users: user");
+  assert_refused("{% generation %}{{ messages[1].content }}{% endgeneration %}", LS_LOSS_ON_ANSWERS,
+                 TURNS, "message 3: the template has no {% generation %} block of it");
   /* A template that drops what was said before the last turn. */
   assert_refused("{{ messages[-1].content }}", LS_LOSS_ON_ANSWERS, TURNS,
                  "cannot be told, since the template renders it otherwise when more follows");
@@ -155,6 +193,22 @@ static void what_is_no_chat_is_refused(void **state) {
   const ls_chat_options options = {.tokenizer = ls_tokenizer_bytes()};
   assert_int_equal(ls_chat_open(&options, &chat, &error), LS_INPUT);
   assert_non_null(strstr(error.text, "has no chat template; expected chat_template.jinja"));
+}
+
+/* What stands behind a NUL is no less a part of a text. */
+static void texts_may_hold_a_nul(void **state) {
+  (void)state;
+  static const char said[] = "<user>a\0b\ni</>\n<assistant>c</>\n";
+  ls_ids ids = {0};
+  ls_chat *chat = open_chat(ls_tokenizer_bytes(), chatml, LS_LOSS_ON_ANSWERS);
+  json_t *json = json_loads("{\"instruction\": \"a\\u0000b\", \"input\": \"i\", \"output\": \"c\"}",
+                            JSON_ALLOW_NUL, NULL);
+  assert_int_equal(ls_chat_encode(chat, json, &ids, &error), LS_OK);
+  assert_int_equal(ids.count, sizeof said - 1);
+  for (int64_t i = 0; i < ids.count; i++) assert_int_equal(ls_chat_id(ids.items[i]), said[i]);
+  ls_ids_free(&ids);
+  json_decref(json);
+  ls_chat_close(&chat);
 }
 
 /* Rendering up to an answer and the template's own blocks mark the same ids of a tokenizer that
@@ -271,8 +325,10 @@ static void a_given_template_is_kept(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(answers_alone_are_trained),
+      cmocka_unit_test(a_models_messages_are_answers),
       cmocka_unit_test(forms_are_read),
       cmocka_unit_test(what_is_no_chat_is_refused),
+      cmocka_unit_test(texts_may_hold_a_nul),
       cmocka_unit_test(tokenizers_agree_on_boundaries),
       cmocka_unit_test(a_question_ends_where_the_answer_begins),
       cmocka_unit_test(what_ends_an_answer_is_found),

@@ -164,8 +164,11 @@ static ls_status open_also(exporter *self, const char *folder, double times, ls_
 
 /* "b,c=0.5" */
 static ls_status open_all_also(exporter *self, ls_error *error) {
-  for (const char *at = self->options->also; at && *at;) {
+  for (const char *at = self->options->also; at;) {
     const size_t length = strcspn(at, ",");
+    if (length == 0)
+      return ls_fail(error, LS_INPUT, "--also: found no folder in \"%s\"; expected B or B,C=0.5",
+                     self->options->also);
     char *folder = ls_arena_printf(self->arena, "%.*s", (int)length, at);
     char *is = strrchr(folder, '=');
     double times = 1;
@@ -174,7 +177,7 @@ static ls_status open_all_also(exporter *self, ls_error *error) {
                      folder);
     if (is) *is = 0;
     LS_TRY(open_also(self, folder, times, error));
-    at += length + (at[length] == ',');
+    at = at[length] ? at + length + 1 : NULL;
   }
   return LS_OK;
 }

@@ -30,7 +30,8 @@ static const char help[] =
     "another folder 512, or as many as the model allows. What is left at the end is left out and\n"
     "counted. Without data.text a run is evaluated on all of what it\n"
     "keeps for validation. The first word is a run's folder (its newest good checkpoint and its\n"
-    "keys are taken), a checkpoint, or a Hugging Face folder. Of a model with a head over classes\n"
+    "keys are taken), RUN/best (with RUN's keys), another checkpoint, or a Hugging Face folder. "
+    "Of a model with a head over classes\n"
     "(task=classify) loss, accuracy and F1: data.text has texts with their classes; of one that\n"
     "makes embeddings (task=embed) loss and accuracy, of pairs of texts.\n\n"
     "  -n DEVICES  devices in all, as of train; any layout gives the same loss\n"
@@ -142,6 +143,23 @@ static ls_status read_logits(const ls_words *words, request *asked, ls_run_file 
                  ls_run_file_where(run, "task"));
 }
 
+/* The resolved run file of a run's folder, or of the run whose best checkpoint is named; NULL:
+ * none.
+ */
+static const char *run_file_of(ls_arena *arena, const char *word) {
+  const char *path = ls_arena_printf(arena, "%s/" LS_RESOLVED_NAME, word);
+  if (ls_file_exists(path)) return path;
+  size_t length = strlen(word), name = strlen(LS_BEST_NAME);
+  while (length > 1 && word[length - 1] == '/') length--;
+  const bool best = length >= name && strncmp(word + length - name, LS_BEST_NAME, name) == 0 &&
+                    (length == name || word[length - name - 1] == '/');
+  if (!best) return NULL;
+  const char *run =
+      length == name ? "." : ls_arena_printf(arena, "%.*s", (int)(length - name), word);
+  path = ls_arena_printf(arena, "%s/" LS_RESOLVED_NAME, run);
+  return ls_checkpoint_best_step(run) >= 0 && ls_file_exists(path) ? path : NULL;
+}
+
 /* The keys of the run that is evaluated, and what evaluating makes of them. */
 static ls_status read_keys(ls_arena *arena, const ls_words *words, request *asked,
                            ls_run_file **run, ls_error *error) {
@@ -155,8 +173,7 @@ static ls_status read_keys(ls_arena *arena, const ls_words *words, request *aske
   if (ls_hub_is_name(word) && !ls_directory_exists(word))
     LS_TRY(ls_hub_find(arena, word, &word, error));
   LS_TRY(ls_checkpoint_find(arena, word, asked->trust, &folder, error));
-  const char *path = ls_arena_printf(arena, "%s/" LS_RESOLVED_NAME, word);
-  if (!ls_file_exists(path)) path = NULL;
+  const char *path = run_file_of(arena, word);
   const char **keys = LS_NEW_ARRAY(arena, const char *, words->key_count + 2);
   int count = 0;
   for (int k = 0; k < words->key_count; k++) keys[count++] = words->keys[k];
@@ -280,7 +297,7 @@ static int64_t left_out(const ls_dataset *dataset, bool by_document) {
   for (int m = 0; m < dataset->evaluation.mix_count; m++) {
     const ls_mix *part = &dataset->evaluation.mix[m];
     if (part->packing)
-      tokens += part->part.tokens - part->packing->tokens;
+      tokens += part->part.tokens - part->packing->distinct;
     else if (part->part.tokens > 0)
       tokens += part->part.tokens - 1 - part->sequences * dataset->evaluation.seq_len;
   }
@@ -350,6 +367,27 @@ static void print_classified(const evaluated *self, double seconds) {
   json_decref(root);
 }
 
+/* What became of chats that are too long. */
+static void print_chats(const ls_dataset *dataset) {
+  ls_packing all = {0};
+  for (int m = 0; m < dataset->evaluation.mix_count; m++) {
+    const ls_packing *each = dataset->evaluation.mix[m].packing;
+    all.dropped += each->dropped;
+    all.cut += each->cut;
+    all.split += each->split;
+    all.unasked += each->unasked;
+  }
+  const struct {
+    int64_t count;
+    const char *what;
+  } told[] = {{all.dropped, "too long, dropped"},
+              {all.cut, "too long, cut"},
+              {all.split, "too long, split"},
+              {all.unasked, "left out, of which nothing is asked"}};
+  for (size_t t = 0; t < sizeof told / sizeof *told; t++)
+    if (told[t].count) printf("; %lld %s", (long long)told[t].count, told[t].what);
+}
+
 static void print_found(const evaluated *self, double seconds) {
   if (self->dataset->text_pairs) {
     print_vectors(self, seconds);
@@ -368,7 +406,11 @@ static void print_found(const evaluated *self, double seconds) {
     if (found->batches < ls_order_batches(&self->dataset->evaluation))
       printf("; %lld of %lld batches", (long long)found->batches,
              (long long)ls_order_batches(&self->dataset->evaluation));
-    printf("; %lld tokens at the end left out\n", (long long)rest);
+    if (self->dataset->chats)
+      print_chats(self->dataset);
+    else
+      printf("; %lld tokens at the end left out", (long long)rest);
+    putchar('\n');
     return;
   }
   json_t *root =

@@ -18,7 +18,9 @@ static const char help[] =
     "runs over each other, and prints where each stands. RUN is the folder of a run or a\n"
     "metrics.jsonl; a run may still be going on.\n\n"
     "  -o FILE.svg    the picture; default: plot.svg. It is light or dark as its reader is\n"
-    "  --csv FILE     all steps of all runs as comma-separated values\n"
+    "  --csv FILE     all steps of all runs as comma-separated values, with accuracies, rewards "
+    "and\n"
+    "                 a teacher's part\n"
     "  --x WHAT       over step (default), tokens, or hours of steps\n"
     "  --smooth W     moving average, from 0 (none) to 0.999; default: 0.9. The values themselves "
     "are\n"
@@ -160,7 +162,8 @@ static void print_csv_name(FILE *stream, const char *name) {
 static void print_csv(FILE *stream, const plotted_runs *runs) {
   fputs(
       "run,step,tokens,epoch,loss,validation_loss,grad_norm,learning_rate,tokens_per_second,mfu,"
-      "step_seconds,memory_bytes\n",
+      "step_seconds,memory_bytes,validation_accuracy,reward_chosen,reward_rejected,preferred,"
+      "cross_entropy,kl\n",
       stream);
   for (int r = 0; r < runs->count; r++)
     for (int i = 0; i < runs->items[r].rows.count; i++) {
@@ -172,7 +175,12 @@ static void print_csv(FILE *stream, const plotted_runs *runs) {
                                 row->mfu,       row->step_seconds};
       for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++)
         print_csv_number(stream, numbers[n]);
-      fprintf(stream, ",%lld\n", (long long)row->memory_bytes);
+      fprintf(stream, ",%lld", (long long)row->memory_bytes);
+      const double of_tasks[] = {row->validation_accuracy, row->reward_chosen, row->reward_rejected,
+                                 row->preferred,           row->cross_entropy, row->divergence};
+      for (size_t n = 0; n < sizeof of_tasks / sizeof *of_tasks; n++)
+        print_csv_number(stream, of_tasks[n]);
+      fputc('\n', stream);
     }
 }
 

@@ -38,6 +38,9 @@ static const char help[] =
     "  lockstep sweep small.yaml train.lr=1e-3,3e-3 train.batch=8,16,32 train.steps=500 "
     "out=runs/s\n";
 
+/* Of a run's folder, beside which lies its log. */
+enum { MOST_NAME = 255 - (int)sizeof ".log" + 1 };
+
 /* A key with its values. */
 typedef struct axis {
   const char *key;
@@ -137,6 +140,12 @@ static ls_status add_run(ls_arena *arena, request *asked, int64_t place, ls_erro
   LS_TRY(ls_run_file_read(arena, asked->sweep.file, run->keys, run->key_count, &read, error));
   asked->sweep.out = read->out;
   run->name = name;
+  if (strlen(name) > MOST_NAME)
+    return ls_fail(
+        error, LS_INPUT,
+        "%.60s...: a run's folder is named after its values, and would have a name of %zu "
+        "bytes; expected at most %d: give shorter values, or fewer keys at a time",
+        name, strlen(name), (int)MOST_NAME);
   run->folder = ls_arena_printf(arena, "%s/%s", read->out, folder_name(arena, name));
   run->log = ls_arena_printf(arena, "%s.log", run->folder);
   run->text = ls_run_file_text(arena, read);
@@ -318,6 +327,23 @@ static ls_status train_all(request *asked, ls_error *error) {
 }
 
 /* GPUs are divided where the runs take them: as the first does. */
+/* No run is there already. Whose keys are wrong is told when it is tried. */
+static ls_status check_goes_on(const ls_sweep *sweep, int64_t steps, const char *text,
+                               ls_error *error) {
+  for (int r = 0; r < sweep->runs.count; r++) {
+    const ls_sweep_run *each = &sweep->runs.items[r];
+    ls_run_file *run;
+    ls_error wrong;
+    if (ls_run_file_read(sweep->arena, sweep->file, each->keys, each->key_count, &run, &wrong) ==
+            LS_OK &&
+        run->train.steps >= steps)
+      return ls_fail(error, LS_INPUT,
+                     "--continue: found %s, and %s is trained to step %lld; expected more", text,
+                     each->name, (long long)run->train.steps);
+  }
+  return LS_OK;
+}
+
 static ls_status divide(request *asked, ls_error *error) {
   ls_sweep *sweep = &asked->sweep;
   double count = 1;
@@ -332,6 +358,7 @@ static ls_status divide(request *asked, ls_error *error) {
                        steps > floor(steps)))
     return ls_fail(error, LS_INPUT, "--continue: found %s; expected a number of steps",
                    asked->steps);
+  if (asked->steps) LS_TRY(check_goes_on(sweep, (int64_t)steps, asked->steps, error));
   if (sweep->at_once == 1) return LS_OK;
   const ls_sweep_run *first = &sweep->runs.items[0];
   ls_run_file *read;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "chat/chat.h"
+#include "chat/chat_pair.h"
 #include "data/text_blocks.h"
 #include "text/json.h"
 
@@ -44,33 +45,49 @@ static void show(const printing *self, const ls_ids *ids) {
     if (i > 0) putchar('|');
     if (!open && trained) printf("%s", begin);
     open = trained;
-    fwrite(piece, 1, bytes, stdout);
+    if (piece) fwrite(piece, 1, bytes, stdout);
   }
   printf("%s\n", open ? end : "");
+}
+
+/* A chat, or a pair's side. */
+static void tell(printing *self, const char *where, const char *which, const ls_ids *ids) {
+  int64_t trained = 0;
+  for (int64_t i = 0; i < ids->count; i++) trained += ls_chat_is_trained(ids->items[i]);
+  self->tokens += ids->count;
+  self->trained += trained;
+  if (!self->asked->show) return;
+  printf("%s: %s%" PRId64 " tokens, %" PRId64 " trained\n", where, which, ids->count, trained);
+  show(self, ids);
 }
 
 static ls_status print_example(printing *self, const ls_text_block *block, ls_error *error) {
   char where[512];
   ls_ids ids = {0};
   json_t *root;
-  snprintf(where, sizeof where, "%s:%" PRId64, self->files->items[block->file].path, block->line);
-  if (!block->line || block->too_long)
-    return ls_fail(error, LS_INPUT, "%s: expected chats as JSON: .jsonl or .json", where);
-  LS_TRY(ls_json_parse(where, block->text, (size_t)block->bytes, LS_JSON_LAST_KEY, &root, error));
-  const ls_status status = ls_chat_encode(self->chat, root, &ids, error);
+  const char *path = self->files->items[block->file].path;
+  snprintf(where, sizeof where, "%s:%" PRId64, path, block->line);
+  if (!block->line)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found a plain text; expected chats as JSON: .jsonl or .json", path);
+  if (block->too_long)
+    return ls_fail(error, LS_INPUT, "%s: a line of more than %d bytes; expected shorter ones",
+                   where, LS_LINE_BYTES);
+  LS_TRY(ls_json_parse_part(path, block->line, block->text, (size_t)block->bytes, LS_JSON_LAST_KEY,
+                            &root, error));
+  const bool pair = ls_chat_pair_is(root);
+  int64_t chosen = 0;
+  const ls_status status = pair ? ls_chat_encode_pair(self->chat, root, &ids, &chosen, error)
+                                : ls_chat_encode(self->chat, root, &ids, error);
   json_decref(root);
-  if (status != LS_OK) return ls_error_prefix(error, "%s", where);
-  int64_t trained = 0;
-  for (int64_t i = 0; i < ids.count; i++) trained += ls_chat_is_trained(ids.items[i]);
-  self->examples++;
-  self->tokens += ids.count;
-  self->trained += trained;
-  if (self->asked->show) {
-    printf("%s: %" PRId64 " tokens, %" PRId64 " trained\n", where, ids.count, trained);
-    show(self, &ids);
+  if (status == LS_OK) {
+    self->examples++;
+    if (pair) tell(self, where, "chosen: ", &(ls_ids){.items = ids.items, .count = chosen});
+    tell(self, where, pair ? "rejected: " : "",
+         &(ls_ids){.items = ids.items + chosen, .count = ids.count - chosen});
   }
   ls_ids_free(&ids);
-  return LS_OK;
+  return status == LS_OK ? LS_OK : ls_error_prefix(error, "%s", where);
 }
 
 static ls_status print_blocks(printing *self, ls_text_blocks *blocks, ls_error *error) {
@@ -90,6 +107,10 @@ ls_status ls_tokenize_chats_print(ls_arena *arena, const ls_tokenize_chats *aske
   ls_text_files files;
   ls_text_blocks *blocks;
   LS_TRY(read_loss_on(asked->loss_on, &options.loss_on, error));
+  for (int p = 0; p < asked->words->positional_count; p++)
+    if (strcmp(asked->words->positional[p], "-") == 0)
+      return ls_fail(error, LS_INPUT,
+                     "-: chats are read from files alone; expected .jsonl or .json");
   LS_TRY(ls_text_files_find(arena, "tokenize", asked->words->positional,
                             asked->words->positional_count, &files, error));
   LS_TRY(ls_chat_open(&options, &self.chat, error));

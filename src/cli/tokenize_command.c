@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "cli/tokenize_chats.h"
 #include "cli/tokenize_folder.h"
 #include "cluster/machine.h"
@@ -17,7 +18,7 @@ static const char help[] =
     "(SentencePiece's\n"
     "BPE and Unigram), vocab.json beside merges.txt (GPT-2's), or a *.tiktoken file. A text of -\n"
     "is standard input. What a file holds that is not supported is refused by its name.\n\n"
-    "  --tokenizer PATH  the tokenizer\n"
+    "  --tokenizer PATH  the tokenizer; bytes: an id for each byte, as models without one have\n"
     "  -o FOLDER         write token files to train on, with data.text=FOLDER: one of each TEXT,\n"
     "                    which may be a file, a pattern in quotes or a folder, plain text and "
     "JSON\n"
@@ -32,8 +33,8 @@ static const char help[] =
     "                    out instead of left out\n"
     "  --pattern REGEX   how a *.tiktoken file cuts words, if its name is none of r50k_base,\n"
     "                    p50k_base, cl100k_base, o200k_base\n"
-    "  --template        the texts are chats (.jsonl, or a list in .json), rendered with the\n"
-    "                    tokenizer's chat template, as training does\n"
+    "  --template        the texts are chats or pairs of answers (.jsonl, or a list in .json),\n"
+    "                    rendered with the tokenizer's chat template, as training does\n"
     "  --template-file F the same with the template in this file\n"
     "  --show            print each chat's tokens with bars between them: what is trained in\n"
     "                    colour, or in brackets where the output is no terminal\n"
@@ -246,9 +247,11 @@ static ls_status tokenize(ls_arena *arena, const ls_words *words, void *flags, l
   int threads;
   LS_TRY(read_threads(asked->threads, &threads, error));
   LS_TRY(check(words, asked, error));
-  const ls_tokenizer *tokenizer;
-  LS_TRY(ls_tokenizer_open(asked->tokenizer, &(ls_tokenizer_options){.pattern = asked->pattern},
-                           &tokenizer, error));
+  const ls_tokenizer *tokenizer = ls_tokenizer_bytes();
+  const char *name = asked->tokenizer;
+  if (strcmp(name, "bytes") != 0 || ls_file_exists(name) || ls_directory_exists(name))
+    LS_TRY(ls_tokenizer_open(name, &(ls_tokenizer_options){.pattern = asked->pattern}, &tokenizer,
+                             error));
   ls_status status = each_way(arena, words, asked, threads, tokenizer, error);
   ls_tokenizer_close(&tokenizer);
   if (status == LS_OK && fflush(stdout) != 0) status = fail_output(error);

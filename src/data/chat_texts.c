@@ -3,28 +3,50 @@
 #include <string.h>
 
 #include "chat/chat_example.h"
+#include "data/text_blocks.h"
 #include "data/text_stream.h"
 
+/* A first object of more than so many bytes is looked for in twice as many, and so on. */
 enum { HEAD_BYTES = 1 << 20 };
 
 /* The first object of a beginning of a file: of a list behind its bracket. What follows it, if only
- * a part of something, is not looked at. */
-static json_t *first_object(const char *text, size_t bytes) {
+ * a part of something, is not looked at. NULL: there is none, or it goes on. */
+static json_t *first_object(const char *text, size_t bytes, bool *goes_on) {
   const char *end = text + bytes;
+  json_error_t problem = {0};
   while (text < end && strchr(" \t\r\n[\xEF\xBB\xBF", *text)) text++;
-  return json_loadb(text, (size_t)(end - text), JSON_DISABLE_EOF_CHECK | JSON_DECODE_INT_AS_REAL,
-                    NULL);
+  json_t *root =
+      json_loadb(text, (size_t)(end - text),
+                 JSON_DISABLE_EOF_CHECK | JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, &problem);
+  *goes_on = !root && json_error_code(&problem) == json_error_premature_end_of_input;
+  return root;
 }
 
-static bool begins_as_chats(const ls_text_file *file, const char *text_key, char *head) {
+/* Reads on up to `most` bytes, or to the end: *bytes are there. */
+static bool read_head(ls_text_stream *stream, char *head, size_t most, size_t *bytes) {
+  size_t got = 1;
+  for (; got > 0 && *bytes < most; *bytes += got)
+    if (ls_text_stream_read(stream, head + *bytes, most - *bytes, &got, NULL) != LS_OK)
+      return false;
+  return true;
+}
+
+static bool begins_as_chats(ls_arena *arena, const ls_text_file *file, const char *text_key) {
   ls_text_stream *stream = NULL;
-  size_t bytes = 0, got = 1;
-  bool good = ls_text_stream_open("data.text", file, &stream, NULL) == LS_OK;
-  for (; good && got > 0 && bytes < HEAD_BYTES; bytes += got)
-    good = ls_text_stream_read(stream, head + bytes, HEAD_BYTES - bytes, &got, NULL) == LS_OK;
+  json_t *root = NULL;
+  size_t bytes = 0;
+  char *head = NULL;
+  if (ls_text_stream_open("data.text", file, &stream, NULL) != LS_OK) return false;
+  bool goes_on = true;
+  for (size_t most = HEAD_BYTES; goes_on && most <= LS_LINE_BYTES; most *= 2) {
+    char *larger = ls_arena_alloc(arena, most);
+    if (bytes) memcpy(larger, head, bytes);
+    head = larger;
+    if (!read_head(stream, head, most, &bytes)) break;
+    root = first_object(head, bytes, &goes_on);
+    goes_on = goes_on && bytes == most;
+  }
   ls_text_stream_close(&stream);
-  if (!good) return false;
-  json_t *root = first_object(head, bytes);
   const bool chats = ls_chat_example_is(root) && !json_is_string(json_object_get(root, text_key));
   json_decref(root);
   return chats;
@@ -38,8 +60,7 @@ bool ls_chat_texts_are(const ls_run_file *run) {
   const bool found =
       ls_text_files_find(arena, "data.text", &data->text.items[0].path, 1, &files, NULL) == LS_OK &&
       files.items[0].json_lines;
-  const bool chats =
-      found && begins_as_chats(&files.items[0], data->text_key, ls_arena_alloc(arena, HEAD_BYTES));
+  const bool chats = found && begins_as_chats(arena, &files.items[0], data->text_key);
   ls_arena_destroy(&arena);
   return chats;
 }

@@ -153,6 +153,8 @@ static void what_is_too_long_is_split(void **state) {
   assert_int_equal(packing->split, 2); /* {ab|cd} is {ab| |cd}, {e|fgh}{|i} {e|f fgh} }{|i i} */
   assert_int_equal(packing->dropped + packing->cut + packing->unasked, 0);
   assert_int_equal(packing->trained, 3 + 4 + 2 + 1);
+  assert_int_equal(packing->tokens, 4 + 4 + 4 + 4 + 2 + 4);
+  assert_int_equal(packing->distinct, 4 + 11 + 4); /* {ab is in no row, f, } and i are in two */
   static const char *const expected[][2] = {
       {"|cd}", "cd}."}, {"{e|f", "..f."}, {"fgh}", "gh}."}, {"}{|i", "..i."}, {"{j|}", "..}."}};
   int seen = 0;
@@ -211,6 +213,14 @@ static void wrong_examples_are_named(void **state) {
   assert_int_equal(dataset->skipped, 2);
   assert_int_equal(dataset->documents, 1);
   ls_dataset_close(dataset);
+  path = file("d.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": \"a\" \"b\"}\n");
+  data = ls_arena_printf(arena, "text: %s, seq_len: 8, validation: 0", path);
+  assert_int_equal(open_run(data, &dataset), LS_INPUT);
+  assert_non_null(strstr(error.text, "d.jsonl:2:16: found '\"b\"'; expected ',' or '}'"));
+  path = file("d.json", "[{\"prompt\": \"a\", \"completion\": \"b\"},\n{\"prompt\":\n \"a\" 1}]");
+  data = ls_arena_printf(arena, "text: %s, seq_len: 8, validation: 0", path);
+  assert_int_equal(open_run(data, &dataset), LS_INPUT);
+  assert_non_null(strstr(error.text, "d.json:3:6: found '1'; expected ',' or '}'"));
   path = file("b.json", "[\n{\"prompt\": \"a\", \"completion\": \"b\"},\n\n{\"prompt\": 1}]");
   data = ls_arena_printf(arena, "text: %s, seq_len: 8, validation: 0", path);
   assert_int_equal(open_run(data, &dataset), LS_INPUT);
@@ -218,7 +228,36 @@ static void wrong_examples_are_named(void **state) {
   path = file("c.json", "[{\"prompt\": \"a\", \"completion\": \"b\"}, {\"prompt\": \"a");
   data = ls_arena_printf(arena, "text: %s, seq_len: 8, validation: 0", path);
   assert_int_equal(open_run(data, &dataset), LS_INPUT);
-  assert_non_null(strstr(error.text, "c.json:1:"));
+  assert_non_null(strstr(error.text, "c.json:1: found the end of the file; expected ']'"));
+}
+
+/* A .json file is one list of objects, whole. */
+static void lists_that_are_wrong_are_named(void **state) {
+  (void)state;
+  static const char good[] = "{\"prompt\": \"a\", \"completion\": \"b\"}";
+  static const struct {
+    const char *before, *behind, *says;
+  } cases[] = {
+      {"", "", "l.json:1: found an object; expected a list of objects in .json"},
+      {"{\"data\": [", "]}", "l.json:1: found an object; expected a list of objects in .json"},
+      {"[", "\n", "l.json:2: found the end of the file; expected ']'"},
+      {"[\n", "]\n]", "l.json:3: found more behind the list; expected the end of it"},
+      {"[", ",\n5]", "l.json:2: found no chat"},
+      {"[", ", \"x, ]y\" , 1.5]", "l.json:1: found no chat"},
+      {"  \n", "x", "l.json:2: found an object"},
+      {"x", "", "l.json:1: found something that is no list"},
+      {"[", ", nul]", "l.json:1:1: found 'nul'; expected a value"},
+  };
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    ls_dataset *dataset;
+    const char *text = ls_arena_printf(arena, "%s%s%s", cases[c].before, good, cases[c].behind);
+    ls_run_file *run =
+        run_of(ls_arena_printf(arena, "text: %s, seq_len: 8, validation: 0", file("l.json", text)));
+    if (ls_dataset_open(arena, run, ls_tokenizer_bytes(), in_folder("cache"), NULL, NULL, &dataset,
+                        &error) != LS_INPUT ||
+        !strstr(error.text, cases[c].says))
+      fail_msg("%s: %s", text, error.text);
+  }
 }
 
 static void texts_stay_texts(void **state) {
@@ -245,6 +284,71 @@ static void texts_stay_texts(void **state) {
   ls_chat_texts_resolve(run);
   assert_int_equal(run->data.documents, LS_RUN_MASKED);
   assert_false(ls_chat_texts_are(run_of("text: nowhere.jsonl")));
+}
+
+static void keep_warning(void *context, const char *text) {
+  const char **all = context;
+  *all = ls_arena_printf(arena, "%s%s\n", *all, text);
+}
+
+/* Who says something of chats is told where there are none. */
+static void keys_of_chats_are_of_chats(void **state) {
+  (void)state;
+  static const char texts[] = "{\"text\": \"abcdefghijklmnopqrstuvwxyz\"}\n";
+  static const char *const keys[] = {"data.template", "data.loss_on", "data.too_long"};
+  const char *said[2] = {"", ""};
+  for (int chats = 0; chats < 2; chats++) {
+    const char *path = chats ? file("a.jsonl", three) : file("t.jsonl", texts);
+    ls_warnings_to(keep_warning, (void *)&said[chats]);
+    ls_dataset_close(opened(ls_arena_printf(
+        arena, "text: %s, seq_len: 12, validation: 0, loss_on: last, too_long: cut", path)));
+    ls_warnings_to(NULL, NULL);
+  }
+  for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+    if (!strstr(said[0], ls_arena_printf(arena, "%s: has no effect", keys[k])))
+      fail_msg("%s: %s", keys[k], said[0]);
+  assert_string_equal(said[1], "");
+  ls_warnings_to(keep_warning, (void *)&said[1]);
+  ls_dataset_close(
+      opened(ls_arena_printf(arena, "text: %s, seq_len: 12, split: tail", in_folder("a.jsonl"))));
+  ls_warnings_to(NULL, NULL);
+  assert_non_null(strstr(said[1], "data.split: tail has no effect, since chats are kept whole"));
+}
+
+/* Of what is asked alone: none has room in a sequence. */
+static void what_fits_nowhere_is_told(void **state) {
+  (void)state;
+  const char *path = file("a.jsonl", three);
+  const char *kept = file("v.jsonl", "{\"prompt\": \"abcdefghijk\", \"completion\": \"lmnop\"}\n");
+  ls_dataset *dataset;
+  ls_run_file *run = run_of(ls_arena_printf(arena, "text: %s, seq_len: 2, validation: 0", path));
+  assert_int_equal(ls_dataset_open_evaluation(arena, run, ls_tokenizer_bytes(), in_folder("cache"),
+                                              NULL, NULL, &dataset, &error),
+                   LS_INPUT);
+  if (!strstr(error.text,
+              "data.text: found no chats for a sequence of 2 tokens (too long: 3): "
+              "give shorter ones, or a larger data.seq_len, or data.too_long=cut"))
+    fail_msg("%s", error.text);
+  assert_int_equal(
+      open_run(ls_arena_printf(arena, "text: %s, seq_len: 12, validation: %s", path, kept),
+               &dataset),
+      LS_INPUT);
+  if (!strstr(error.text,
+              "data.validation: found no chats for a sequence of 12 tokens (too long: 1)"))
+    fail_msg("%s", error.text);
+}
+
+/* However long the first chat is, and whatever its texts hold. */
+static void a_first_chat_may_be_long(void **state) {
+  (void)state;
+  enum { LONG = 3 << 20 };
+  char *text = ls_arena_alloc(arena, LONG + 200);
+  int begun = snprintf(text, 100, "{\"prompt\": \"");
+  memset(text + begun, 'x', LONG);
+  snprintf(text + begun + LONG, 100, "\", \"completion\": \"b\"}\n");
+  assert_true(ls_chat_texts_are(run_of(ls_arena_printf(arena, "text: %s", file("l.jsonl", text)))));
+  static const char nul[] = "{\"prompt\": \"a\\u0000\", \"completion\": \"b\"}\n";
+  assert_true(ls_chat_texts_are(run_of(ls_arena_printf(arena, "text: %s", file("n.jsonl", nul)))));
 }
 
 /* Of many examples none is lost, none is cut in two, and rows are as full as can be expected. */
@@ -296,7 +400,11 @@ int main(void) {
       CASE(what_is_too_long_is_split),
       CASE(examples_are_padded),
       CASE(wrong_examples_are_named),
+      CASE(lists_that_are_wrong_are_named),
       CASE(texts_stay_texts),
+      CASE(keys_of_chats_are_of_chats),
+      CASE(what_fits_nowhere_is_told),
+      CASE(a_first_chat_may_be_long),
       CASE(packing_keeps_all_and_wastes_little),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -321,15 +321,13 @@ static ls_status open_labelled(opening *self, ls_error *error) {
                  (int)tokenizer->vocabulary);
 }
 
-/* Of each text as many tokens as leave room for the others. */
 static ls_status open_text_pairs(opening *self) {
   const ls_run_file *run = self->run;
   ls_text_pair_options *options = LS_NEW(self->arena, ls_text_pair_options);
-  const int64_t texts = 2 + run->embed.negatives;
   const bool cut = run->data.too_long == LS_RUN_TOO_LONG_CUT;
   *options = (ls_text_pair_options){self->options.tokenizer, run->embed.query_prompt,
                                     run->embed.answer_prompt, run->embed.negatives,
-                                    cut ? run->data.seq_len / texts : 0};
+                                    cut ? run->data.seq_len : 0};
   self->options.text_pairs = options;
   self->dataset->text_pairs = self->dataset->chats = true;
   return LS_OK;
@@ -368,6 +366,31 @@ static ls_status open_chat(opening *self, ls_error *error) {
     return ls_error_prefix(error, "%s", ls_run_file_where(self->run, "data.template"));
   self->options.chat = made->chat;
   return LS_OK;
+}
+
+static const char *examples_name(const ls_dataset *dataset) {
+  return dataset->pairs || dataset->text_pairs ? "pairs" : dataset->labelled ? "texts" : "chats";
+}
+
+/* Keys that say something of chats, where there are none, and the other way round. */
+static void warn_of_unused(const opening *self) {
+  const ls_run_file *run = self->run;
+  const ls_dataset *made = self->dataset;
+  const struct {
+    const char *key;
+    bool given;
+  } keys[] = {
+      {"data.template", !made->chat && strcmp(run->data.template, "auto") != 0},
+      {"data.loss_on", !made->chats && run->data.loss_on != LS_RUN_LOSS_ON_ANSWERS},
+      {"data.too_long", !made->chats && run->data.too_long != LS_RUN_TOO_LONG_DROP},
+  };
+  for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+    if (keys[k].given)
+      ls_warn("%s: has no effect, since data.text is no chats",
+              ls_run_file_where(run, keys[k].key));
+  if (made->chats && run->data.split == LS_RUN_SPLIT_TAIL)
+    ls_warn("%s: tail has no effect, since %s are kept whole, by their hash",
+            ls_run_file_where(run, "data.split"), examples_name(made));
 }
 
 /* Whole examples into sequences. */
@@ -419,28 +442,56 @@ static void split_chats(const opening *self) {
   made->by_document = some;
 }
 
+/* What packing made of an order's examples. */
+static ls_packing packed_of(const ls_order *order) {
+  ls_packing all = {0};
+  for (int m = 0; m < order->mix_count; m++) {
+    const ls_packing *packing = order->mix[m].packing;
+    all.row_count += packing->row_count;
+    all.examples += packing->examples;
+    all.dropped += packing->dropped;
+    all.unasked += packing->unasked;
+  }
+  return all;
+}
+
+static const char *unasked_text(ls_arena *arena, const ls_packing *all) {
+  if (all->unasked == 0) return "";
+  return ls_arena_printf(arena, ", of %lld nothing is trained", (long long)all->unasked);
+}
+
+static const char *roomier(const ls_dataset *dataset) {
+  return dataset->pairs        ? "a data.seq_len that has room for both answers"
+         : dataset->text_pairs ? "a data.seq_len that has room for all texts of a pair"
+                               : "a larger data.seq_len, or data.too_long=cut";
+}
+
 static ls_status check_chats(const opening *self, ls_error *error) {
   const ls_dataset *made = self->dataset;
-  int64_t rows = 0, examples = 0, dropped = 0;
-  for (int m = 0; m < made->training.mix_count; m++) {
-    const ls_packing *packing = made->training.mix[m].packing;
-    rows += packing->row_count;
-    examples += packing->examples;
-    dropped += packing->dropped + packing->unasked;
-  }
-  if (rows >= self->run->train.batch) return LS_OK;
+  const ls_packing all = packed_of(&made->training);
+  const int64_t batch = self->run->train.batch;
+  if (all.row_count >= batch) return LS_OK;
+  const bool fits = !made->pairs && !made->text_pairs && all.dropped == 0;
   return ls_fail(error, LS_INPUT,
-                 "%s: %lld %s make %lld sequences of %lld tokens (%lld more are too long); a "
-                 "batch needs %lld: give more of them, or a smaller train.batch%s",
-                 ls_run_file_where(self->run, "data.text"), (long long)examples,
-                 made->pairs || made->text_pairs ? "pairs"
-                 : made->labelled                ? "texts"
-                                                 : "chats",
-                 (long long)rows, (long long)self->run->data.seq_len, (long long)dropped,
-                 (long long)self->run->train.batch,
-                 made->pairs        ? ", or a data.seq_len that has room for both answers"
-                 : made->text_pairs ? ", or a data.seq_len that has room for all texts of a pair"
-                                    : " or data.seq_len");
+                 "%s: %lld %s make %lld sequences of %lld tokens (%lld more are too long%s); a "
+                 "batch needs %lld: give more of them, or a smaller train.batch%s%s",
+                 ls_run_file_where(self->run, "data.text"), (long long)all.examples,
+                 examples_name(made), (long long)all.row_count, (long long)self->run->data.seq_len,
+                 (long long)all.dropped, unasked_text(self->arena, &all), (long long)batch,
+                 fits ? " or data.seq_len" : ", or ", fits ? "" : roomier(made));
+}
+
+/* Of what is asked alone, some fits. */
+static ls_status check_asked(const opening *self, const char *key, ls_error *error) {
+  const ls_dataset *made = self->dataset;
+  const ls_packing all = packed_of(&made->evaluation);
+  if (all.row_count > 0) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "%s: found no %s for a sequence of %lld tokens (too long: %lld%s): give "
+                 "shorter ones, or %s",
+                 ls_run_file_where(self->run, key), examples_name(made),
+                 (long long)self->run->data.seq_len, (long long)all.dropped,
+                 unasked_text(self->arena, &all), roomier(made));
 }
 
 static ls_status open_parts(opening *self, ls_error *error) {
@@ -463,10 +514,12 @@ static ls_status open_parts(opening *self, ls_error *error) {
   made->evaluation_tokens = tokens_of(&made->evaluation);
   if (made->chats) LS_TRY(pack(self, error));
   LS_TRY(made->chats ? check_chats(self, error) : check_training(self, error));
+  if (made->chats && own_files) LS_TRY(check_asked(self, "data.validation", error));
   if (ls_order_prepare(&made->training, error) != LS_OK)
     return ls_error_prefix(error, "%s", ls_run_file_where(self->run, "data.text"));
   LS_TRY(ls_order_prepare(&made->evaluation, error));
   make_fingerprint(made);
+  warn_of_unused(self);
   return LS_OK;
 }
 
@@ -498,7 +551,10 @@ static ls_status open_evaluation(opening *self, ls_error *error) {
   made->evaluation_tokens = tokens_of(&made->evaluation);
   if (self->run->eval.by_document)
     return ls_dataset_by_document(self->arena, self->run, made, error);
-  if (made->chats) LS_TRY(pack(self, error));
+  if (made->chats) {
+    LS_TRY(pack(self, error));
+    LS_TRY(check_asked(self, "data.text", error));
+  }
   LS_TRY(ls_order_prepare(&made->evaluation, error));
   make_fingerprint(made);
   if (made->evaluation.sequences > 0) return LS_OK;

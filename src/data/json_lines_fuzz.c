@@ -101,6 +101,31 @@ static void check_file(const ls_text_files *files, const char *text, size_t byte
   ls_text_blocks_close(&blocks);
 }
 
+/* The same file as a list: where jansson reads one, its items are those; else it may be refused. */
+static void check_list(const ls_text_files *files, const char *text, size_t bytes) {
+  ls_error error = {0};
+  ls_text_blocks *blocks;
+  ls_text_batch batch = {0};
+  json_t *list = bytes && memchr(text, 0, bytes) /* jansson ends there */
+                     ? NULL
+                     : json_loadb(text, bytes, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
+  size_t count = 0;
+  ls_status status;
+  ls_text_blocks_open("fuzz", files, ls_tokenizer_bytes(), 1, &blocks);
+  while ((status = ls_text_blocks_next(blocks, &batch, &error)) == LS_OK && batch.count > 0)
+    for (int i = 0; i < batch.count; i++, count++) {
+      json_t *item = json_loadb(batch.items[i].text, (size_t)batch.items[i].bytes,
+                                JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, NULL);
+      LS_ASSERT(!json_is_array(list) || json_equal(item, json_array_get(list, count)));
+      json_decref(item);
+    }
+  LS_ASSERT(status == LS_OK || (status == LS_INPUT && !strchr(error.text, '\n')));
+  LS_ASSERT(!json_is_array(list) || (status == LS_OK && count == json_array_size(list)));
+  LS_ASSERT(!json_is_object(list) || status == LS_INPUT);
+  json_decref(list);
+  ls_text_blocks_close(&blocks);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   static int file = -1;
   if (file < 0) file = memfd_create("json_lines_fuzz", 0);
@@ -118,6 +143,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     lines.packing = LS_TEXT_RAW;
     files.items = &lines;
     check_file(&files, (const char *)data, bytes);
+    lines.json_array = true;
+    check_list(&files, (const char *)data, bytes);
   }
   ls_arena_destroy(&arena);
   return 0;

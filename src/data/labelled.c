@@ -1,5 +1,6 @@
 #include "data/labelled.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +20,12 @@ static const char *kind_of(const json_t *value) {
     case JSON_OBJECT: return "an object";
     case JSON_ARRAY: return "a list";
     case JSON_NULL: return "null";
-    case JSON_REAL: return "a number with a fraction";
-    default: return "something else";
+    case JSON_STRING: return "a text";
+    case JSON_INTEGER: return "a number";
+    case JSON_REAL:
+      return fabs(json_real_value(value)) < 0x1p53 ? "a number with a fraction"
+                                                   : "too large a number";
+    default: return "true or false";
   }
 }
 
@@ -30,12 +35,29 @@ static const char *name_of(const json_t *label) {
   return json_string_value(label);
 }
 
-static ls_status check_label(const char *key, const json_t *label, ls_error *error) {
+/* The number of a class that a label gives, 1.0 as well as 1; false: it is none. */
+static bool number_of(const json_t *label, int64_t *number) {
+  const double real = json_real_value(label);
+  *number = json_integer_value(label);
+  if (!json_is_real(label)) return json_is_integer(label);
+  if (!(fabs(real) < 0x1p53) || real != nearbyint(real)) return false;
+  *number = (int64_t)real;
+  return true;
+}
+
+/* `several`: one of a list of them, which other programs write as a 0.0 or 1.0 for each class. */
+static ls_status check_label(const char *key, const json_t *label, bool several, ls_error *error) {
   const char *name = name_of(label);
+  int64_t number;
+  if (several && json_is_real(label))
+    return ls_fail(error, LS_INPUT,
+                   "\"%s\": found %g in a list; expected the names or the numbers of those "
+                   "classes that the text has, as in [0, 2], and not a 0 or 1 for each class",
+                   key, json_real_value(label));
   if (json_is_string(label) && (!*name || strlen(name) != json_string_length(label)))
     return ls_fail(error, LS_INPUT, "\"%s\": found %s; expected the name of a class", key,
                    *name ? "a NUL in a text" : "an empty text");
-  if (name || json_is_integer(label)) return LS_OK;
+  if (name || number_of(label, &number)) return LS_OK;
   return ls_fail(error, LS_INPUT, "\"%s\": found %s; expected the name or the number of a class",
                  key, kind_of(label));
 }
@@ -65,9 +87,9 @@ static ls_status find_label(const json_t *json, const char *key, label_form form
   if (form != ONE_LABEL && json_is_array(*label)) return LS_OK;
   if (form == SEVERAL_LABELS)
     return ls_fail(error, LS_INPUT,
-                   "\"%s\": found no list; expected one of the classes that the text has, which "
-                   "may be empty",
-                   key);
+                   "\"%s\": found %s; expected a list of the classes that the text has, which may "
+                   "be empty",
+                   key, kind_of(*label));
   if (form == LABEL_OF_EACH)
     return ls_fail(error, LS_INPUT,
                    "\"%s\": found one class; expected a list, of a class for each word", key);
@@ -76,12 +98,13 @@ static ls_status find_label(const json_t *json, const char *key, label_form form
                    "\"%s\": found a list; expected one class: several labels of a text are of "
                    "classes.several=true, and those of its words of classes.pooling=tokens",
                    key);
-  return check_label(key, *label, error);
+  return check_label(key, *label, false, error);
 }
 
 /* Whether a word has no class: null, or below 0, as -100 is. */
 static bool is_no_class(const json_t *label) {
-  return json_is_null(label) || (json_is_integer(label) && json_integer_value(label) < 0);
+  int64_t number;
+  return json_is_null(label) || (number_of(label, &number) && number < 0);
 }
 
 /* "neg, neu, pos": as many as there is room for. */
@@ -118,7 +141,8 @@ static ls_status find_class(const ls_labelled *labelled, const json_t *label, in
                             ls_error *error) {
   char names[200], shown[LS_QUOTE_BYTES];
   const char *name = name_of(label);
-  const json_int_t given = json_integer_value(label);
+  int64_t given;
+  (void)number_of(label, &given);
   if (!name && given >= 0 && given < labelled->count) {
     *number = (int32_t)given;
     return LS_OK;
@@ -190,7 +214,7 @@ static ls_status append_word(word_list *list, const json_t *word, const json_t *
     return ls_fail(error, LS_INPUT, "found %s among the words; expected texts that are not empty",
                    json_is_string(word) ? "an empty text" : kind_of(word));
   if (!is_no_class(label)) {
-    LS_TRY(check_label(list->labelled->label_key, label, error));
+    LS_TRY(check_label(list->labelled->label_key, label, false, error));
     LS_TRY(find_class(list->labelled, label, &number, error));
   }
   char *text = LS_NEW_ARRAY(list->arena, char, bytes + 1);
@@ -259,12 +283,13 @@ static ls_status append_classes(const ls_labelled *labelled, const json_t *json,
   const size_t count = labelled->several ? json_array_size(label) : 1;
   for (size_t l = 0; l < count; l++) {
     const json_t *one = labelled->several ? json_array_get(label, l) : label;
-    LS_TRY(check_label(key, one, error));
+    LS_TRY(check_label(key, one, labelled->several, error));
     LS_TRY(find_class(labelled, one, &number, error));
     for (int64_t m = 0; m < marks->count; m++)
       if (marks->items[m] == 2 * number + 1)
-        return ls_fail(error, LS_INPUT, "\"%s\": found the class %s twice; expected each once", key,
-                       labelled->names[number]);
+        return ls_fail(error, LS_INPUT, "\"%s\": found the class %s twice; expected each once%s",
+                       key, labelled->names[number],
+                       name_of(one) ? "" : ", as in [0, 2], and not a 0 or 1 for each class");
     ls_ids_push(marks, 2 * number + 1);
   }
   return LS_OK;
@@ -309,7 +334,7 @@ typedef struct survey {
   int64_t largest;          /* of the numbers; -1: there are none */
   const ls_labelled *known; /* NULL: none are */
   int64_t *counts;          /* [known->count] */
-  int64_t texts;
+  int64_t texts, fewest;    /* fewest labels of one of them */
 } survey;
 
 static ls_status count_label(survey *self, const json_t *label, ls_error *error) {
@@ -323,7 +348,8 @@ static ls_status add_label(survey *self, const json_t *label, ls_error *error) {
   if (self->known) return count_label(self, label, error);
   const char *key = self->run->data.label_key;
   const char *name = name_of(label);
-  const json_int_t number = json_integer_value(label);
+  int64_t number;
+  (void)number_of(label, &number);
   if (name ? self->largest >= 0 : json_object_size(self->names) > 0)
     return ls_fail(error, LS_INPUT,
                    "\"%s\": found a %s where others are %s; expected one kind of label", key,
@@ -345,10 +371,12 @@ static ls_status add_labels(survey *self, const json_t *json, ls_error *error) {
   LS_TRY(find_label(json, key, self->form, &label, error));
   self->texts++;
   if (self->form == ONE_LABEL) return add_label(self, label, error);
+  const int64_t labels = (int64_t)json_array_size(label);
+  if (self->texts == 1 || labels < self->fewest) self->fewest = labels;
   for (size_t l = 0; l < json_array_size(label); l++) {
     const json_t *one = json_array_get(label, l);
     if (self->form == LABEL_OF_EACH && is_no_class(one)) continue;
-    LS_TRY(check_label(key, one, error));
+    LS_TRY(check_label(key, one, self->form == SEVERAL_LABELS, error));
     LS_TRY(add_label(self, one, error));
   }
   return LS_OK;
@@ -366,7 +394,8 @@ static ls_status survey_block(survey *self, const ls_text_block *block, ls_error
   if (block->too_long)
     return ls_fail(error, LS_INPUT, "%s: a line of more than %d bytes; expected shorter ones",
                    where, LS_LINE_BYTES);
-  LS_TRY(ls_json_parse(where, block->text, (size_t)block->bytes, LS_JSON_LAST_KEY, &root, error));
+  LS_TRY(ls_json_parse_part(path, block->line, block->text, (size_t)block->bytes, LS_JSON_LAST_KEY,
+                            &root, error));
   const ls_status status = add_labels(self, root, error);
   json_decref(root);
   return status == LS_OK ? LS_OK : ls_error_prefix(error, "%s", where);
@@ -432,6 +461,11 @@ ls_status ls_labelled_find_classes(ls_arena *arena, const ls_run_file *run,
   if (status == LS_OK) list_classes(&self, names, count);
   json_decref(self.names);
   LS_TRY(status);
+  if (*count >= 2 && self.form == SEVERAL_LABELS && self.fewest >= *count)
+    return ls_fail(error, LS_INPUT,
+                   "%s: found all %lld classes in each text; expected the names or the numbers of "
+                   "those that a text has, as in [0, 2], and not a 0 or 1 for each class",
+                   key, (long long)*count);
   if (*count >= 2) return LS_OK;
   return ls_fail(error, LS_INPUT, "%s: found %lld class%s under \"%s\"; expected two or more", key,
                  (long long)*count, *count == 1 ? "" : "es", run->data.label_key);

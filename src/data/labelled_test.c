@@ -159,10 +159,11 @@ static void words_that_are_wrong_are_refused(void **state) {
       {"{\"text\": [\"ab\"]}", "found no key \"label\""},
       {"{\"text\": [\"a\", \"b\"], \"label\": [0]}", "found 1 classes of 2 words"},
       {"{\"text\": [\"a\", \"\"], \"label\": [0, 1]}", "found an empty text among the words"},
-      {"{\"text\": [\"a\", 3], \"label\": [0, 1]}", "found something else among the words"},
+      {"{\"text\": [\"a\", 3], \"label\": [0, 1]}", "found a number among the words"},
       {"{\"text\": [\"a\"], \"label\": [3]}", "found 3; expected a class from 0 to 2"},
       {"{\"text\": [\"a\"], \"label\": [\"worse\"]}", "found worse; expected one of the classes"},
       {"{\"text\": [\"a\"], \"label\": [[0]]}", "found a list; expected the name or the number"},
+      {"{\"text\": [\"a\"], \"label\": [0.5]}", "found a number with a fraction"},
   };
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
     ls_dataset *dataset;
@@ -277,6 +278,11 @@ static void classes_come_from_the_labels(void **state) {
       {"{\"label\": \"b\"}\n{\"label\": \"c\"}\n{\"label\": \"a\"}\n{\"label\": \"b\"}\n", "a b c"},
       {"{\"label\": 2}\n{\"label\": 0}\n", "LABEL_0 LABEL_1 LABEL_2"},
       {"{\"label\": true}\n{\"label\": false}\n", "false true"},
+      {"{\"label\": 1.0}\n{\"label\": 0.0}\n", "LABEL_0 LABEL_1"},
+      {"{\"label\": 1, \"id\": 123456789012345678901234}\n{\"label\": 0}\n", "LABEL_0 LABEL_1"},
+      {"{\"label\": 0}\n{\"label\": 123456789012345678901234}\n",
+       "a.jsonl:2: \"label\": found too large a number"},
+      {"{\"label\": 0}\n{\"label\": 1 2}\n", "a.jsonl:2:13: found '2'; expected ',' or '}'"},
       {"{\"label\": 1}\n{\"label\": \"a\"}\n", "a.jsonl:2: \"label\": found a name where others"},
       {"{\"label\": \"a\"}\n{\"label\": 1}\n", "a.jsonl:2: \"label\": found a number where others"},
       {"{\"label\": \"a\"}\n", "found 1 class under \"label\"; expected two or more"},
@@ -300,6 +306,30 @@ static void classes_come_from_the_labels(void **state) {
     else
       text = error.text;
     if (!strstr(text, cases[c].found)) fail_msg("case %zu: %s", c, text);
+  }
+}
+
+/* A 0 or 1 for each class, as other programs have sets of classes, is told from their numbers. */
+static void sets_are_of_names_or_numbers(void **state) {
+  (void)state;
+  static const char *const cases[][2] = {
+      {"{\"label\": [2]}\n{\"label\": [0, 2]}\n", "LABEL_0 LABEL_1 LABEL_2"},
+      {"{\"label\": [\"b\"]}\n{\"label\": []}\n{\"label\": [\"a\", \"b\"]}\n", "a b"},
+      {"{\"label\": [0, 1]}\n{\"label\": [1, 0]}\n", "found all 2 classes in each text"},
+      {"{\"label\": [1]}\n{\"label\": [0.0, 1.0]}\n", "a.jsonl:2: \"label\": found 0 in a list"},
+  };
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    const char *const *names;
+    int64_t count;
+    const char *path = file("a.jsonl", cases[c][0]), *text = "";
+    ls_run_file *run = run_of(ls_arena_printf(arena, "text: %s", path));
+    run->classes.several = true;
+    if (ls_labelled_find_classes(arena, run, &names, &count, &error) == LS_OK)
+      for (int64_t n = 0; n < count; n++)
+        text = ls_arena_printf(arena, "%s%s%s", text, n ? " " : "", names[n]);
+    else
+      text = error.text;
+    if (!strstr(text, cases[c][1])) fail_msg("case %zu: %s", c, text);
   }
 }
 
@@ -353,6 +383,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(other_classes_are_other_data, set_up, tear_down),
       cmocka_unit_test_setup_teardown(pairs_are_as_encoders_have_them, set_up, tear_down),
       cmocka_unit_test_setup_teardown(classes_come_from_the_labels, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(sets_are_of_names_or_numbers, set_up, tear_down),
       cmocka_unit_test_setup_teardown(what_is_wrong_is_named, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,9 +45,13 @@ static ls_status count_trained(const packer *self, int64_t first, int64_t count,
 
 static void add_piece(packer *self, const ls_packed_piece *piece, int64_t trained) {
   ls_packing *made = self->made;
+  const int64_t before = self->pieces.count;
+  const ls_packed_piece *last = before ? &self->pieces.items[before - 1] : NULL;
+  const bool shares = last && last->first + last->count > piece->first;
   *LS_APPEND(self->arena, &self->pieces) = *piece;
   made->examples++;
   made->tokens += piece->count;
+  made->distinct += piece->count - shares;
   made->trained += trained;
 }
 

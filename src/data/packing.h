@@ -37,6 +37,7 @@ typedef struct ls_packing {
   int64_t row_count;
   int64_t examples; /* that are packed; of one that is split its pieces */
   int64_t tokens, trained;
+  int64_t distinct; /* of these tokens each once: pieces of one example share their ends */
   int64_t dropped, cut, split; /* too long */
   bool labelled;               /* texts with a class */
   bool first;                  /* which is asked of their first token, not the last */

@@ -26,6 +26,7 @@ struct ls_text_blocks {
   bool skipping;        /* a line that is too long, to its end */
   int depth;            /* of a JSON list: brackets open at `cut` + `known`, its own too */
   bool quoted, escaped; /* there, inside a string; behind a backslash */
+  bool closed;          /* the list has ended */
   int64_t packed_bytes; /* of the files before */
   uint64_t fingerprint;
   ls_text_check check; /* of the open file */
@@ -174,35 +175,64 @@ static bool item_ends(ls_text_blocks *self, char c) {
   return self->depth == 1 && (c == '}' || c == ']');
 }
 
-/* Items of a list of objects, each a line by its first character's number. What is no list is one
- * item, which whoever reads it refuses. */
-static void take_items(ls_text_blocks *self, bool ended) {
+static void take_item(ls_text_blocks *self) {
+  const int64_t bytes = (int64_t)self->known, line = self->line;
+  int64_t next = line;
+  for (int64_t i = 0; i < bytes; i++) next += self->buffer[self->cut + (size_t)i] == '\n';
+  add_line(self, bytes);
+  self->line = next;
+  self->cut += self->known;
+  self->known = 0;
+}
+
+static ls_status refuse_list(const ls_text_blocks *self, char c, ls_error *error) {
+  const char *path = self->files->items[self->file].path;
+  if (self->closed)
+    return ls_fail(error, LS_INPUT, "%s:%lld: found more behind the list; expected the end of it",
+                   path, (long long)self->line);
+  return ls_fail(error, LS_INPUT,
+                 "%s:%lld: found %s; expected a list of objects in .json: [{...}, ...], or in "
+                 ".jsonl an object a line",
+                 path, (long long)self->line, c == '{' ? "an object" : "something that is no list");
+}
+
+/* What is no list, or no object, in a list ends before a comma, a bracket or a blank. */
+static bool ended_before(const ls_text_blocks *self, char c) {
+  const bool inside = self->known > 0 || self->skipping;
+  return inside && self->depth == 1 && !self->quoted && (c == ',' || c == ']' || is_blank(c));
+}
+
+/* What lies between items; false: an item begins or goes on. */
+static bool take_between(ls_text_blocks *self, char c) {
+  const bool opens = c == '[' && self->depth == 0 && !self->closed;
+  const bool closes = c == ']' && self->depth == 1;
+  if (!is_blank(c) && !opens && !closes && (c != ',' || self->depth == 0)) return false;
+  self->line += c == '\n';
+  self->depth += opens ? 1 : closes ? -1 : 0;
+  self->closed |= closes;
+  self->cut++;
+  return true;
+}
+
+/* Items of a list of objects, each a line by its first character's number. */
+static ls_status take_items(ls_text_blocks *self, bool ended, ls_error *error) {
   while (self->cut + self->known < self->used) {
-    const char *at = self->buffer + self->cut + self->known;
-    const bool between = self->known == 0 && self->depth <= 1;
-    if (between && (is_blank(*at) || *at == ',' || (*at == '[' && self->depth == 0) ||
-                    (*at == ']' && self->depth == 1))) {
-      self->line += *at == '\n';
-      self->depth += *at == '[' ? 1 : *at == ']' ? -1 : 0;
-      self->cut++;
+    const char c = self->buffer[self->cut + self->known];
+    const bool between = self->known == 0 && self->depth <= 1 && !self->quoted && !self->skipping;
+    if (between && take_between(self, c)) continue;
+    if (self->depth == 0 && between) return refuse_list(self, c, error);
+    if (ended_before(self, c)) {
+      take_item(self);
       continue;
     }
-    const bool whole = item_ends(self, *at);
+    const bool whole = item_ends(self, c);
     self->known++;
-    if (!whole) continue;
-    const int64_t bytes = (int64_t)self->known, line = self->line;
-    for (int64_t i = 0; i < bytes; i++) self->line += self->buffer[self->cut + (size_t)i] == '\n';
-    const int64_t next = self->line;
-    self->line = line;
-    add_line(self, bytes);
-    self->line = next;
-    self->cut += self->known;
-    self->known = 0;
+    if (whole) take_item(self);
   }
-  if (!ended) return;
-  if (self->known > 0 || self->skipping) add_line(self, (int64_t)self->known);
-  self->cut = self->used;
-  self->known = 0;
+  if (!ended || self->closed) return LS_OK;
+  return ls_fail(error, LS_INPUT, "%s:%lld: found the end of the file; expected %s",
+                 self->files->items[self->file].path, (long long)self->line,
+                 self->depth ? "']', which ends the list" : "a list of objects");
 }
 
 /* Nothing could be cut from a full buffer: a line that needs a larger one, or is too long. */
@@ -228,7 +258,7 @@ static ls_status begin_file(ls_text_blocks *self, ls_error *error) {
   self->check = (ls_text_check){.key = self->key, .path = self->files->items[self->file].path};
   self->line = 1;
   self->known = 0;
-  self->inside = self->skipping = self->quoted = self->escaped = false;
+  self->inside = self->skipping = self->quoted = self->escaped = self->closed = false;
   self->depth = 0;
   return ls_text_stream_open(self->key, &self->files->items[self->file], &self->stream, error);
 }
@@ -305,7 +335,7 @@ static ls_status read_on(ls_text_blocks *self, ls_error *error) {
   if (begins && (!file->json_lines || file->json_array)) skip_mark(self, text, got);
   const bool ended = got == 0;
   if (self->files->items[self->file].json_array)
-    take_items(self, ended);
+    LS_TRY(take_items(self, ended, error));
   else if (self->files->items[self->file].json_lines)
     take_lines(self, ended);
   else

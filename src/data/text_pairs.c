@@ -14,13 +14,13 @@ uint64_t ls_text_pairs_fingerprint(const ls_text_pair_options *options) {
   hash = ls_fingerprint_bytes(hash, options->asking, strlen(options->asking) + 1);
   hash = ls_fingerprint_bytes(hash, options->answering, strlen(options->answering) + 1);
   hash = ls_fingerprint_word(hash, (uint64_t)options->wrong);
-  return ls_fingerprint_word(hash, (uint64_t)options->longest);
+  return ls_fingerprint_word(hash, (uint64_t)options->room);
 }
 
 /* Of a text that is too long the beginning, and the end tokens that the tokenizer gives each. */
-static ls_status cut(const ls_text_pair_options *options, int64_t before, ls_ids *ids,
+static ls_status cut(const ls_text_pair_options *options, int64_t most, int64_t before, ls_ids *ids,
                      ls_error *error) {
-  const int64_t all = ids->count, most = options->longest;
+  const int64_t all = ids->count;
   if (most <= 0 || all - before <= most) return LS_OK;
   LS_TRY(ls_tokenizer_append(options->tokenizer, "", 0, LS_TOKENS_SPECIAL | LS_TOKENS_CONTINUE, ids,
                              error));
@@ -31,10 +31,10 @@ static ls_status cut(const ls_text_pair_options *options, int64_t before, ls_ids
   return LS_OK;
 }
 
-/* A text's ids, behind what stands before it; the first is marked where it is not the first text.
- */
-static ls_status append(const ls_text_pair_options *options, const char *key, const json_t *text,
-                        bool asks, ls_ids *marked, ls_error *error) {
+/* A text's ids, behind what stands before it, at most `most` of them (0: all); the first is marked
+ * where it is not the first text. */
+static ls_status append(const ls_text_pair_options *options, int64_t most, const char *key,
+                        const json_t *text, bool asks, ls_ids *marked, ls_error *error) {
   const int64_t before = marked->count;
   const char *front = asks ? options->asking : options->answering;
   if (!json_is_string(text) || json_string_length(text) == 0)
@@ -51,14 +51,14 @@ static ls_status append(const ls_text_pair_options *options, const char *key, co
   LS_TRY(status);
   if (marked->count == before)
     return ls_fail(error, LS_INPUT, "\"%s\": the tokenizer makes no tokens of it", key);
-  LS_TRY(cut(options, before, marked, error));
+  LS_TRY(cut(options, most, before, marked, error));
   for (int64_t i = before; i < marked->count; i++) marked->items[i] *= 2;
   if (!asks) marked->items[before]++;
   return LS_OK;
 }
 
 /* As many wrong answers as each pair has. */
-static ls_status append_wrong(const ls_text_pair_options *options, const json_t *json,
+static ls_status append_wrong(const ls_text_pair_options *options, int64_t most, const json_t *json,
                               ls_ids *marked, ls_error *error) {
   const json_t *found = json_object_get(json, wrong_key);
   const bool list = json_is_array(found);
@@ -70,18 +70,24 @@ static ls_status append_wrong(const ls_text_pair_options *options, const json_t 
                    "\"%s\": found %lld wrong answer%s; expected %lld, as embed.negatives says",
                    wrong_key, (long long)count, count == 1 ? "" : "s", (long long)options->wrong);
   for (int64_t w = 0; w < count; w++)
-    LS_TRY(append(options, wrong_key, list ? json_array_get(found, (size_t)w) : found, false,
+    LS_TRY(append(options, most, wrong_key, list ? json_array_get(found, (size_t)w) : found, false,
                   marked, error));
   return LS_OK;
 }
 
-static ls_status encode(const ls_text_pair_options *options, const json_t *json, ls_ids *marked,
-                        ls_error *error) {
+/* What is null is not there, as in a table that has both keys. */
+static const json_t *given(const json_t *json, const char *key) {
+  const json_t *value = json_object_get(json, key);
+  return json_is_null(value) ? NULL : value;
+}
+
+static ls_status encode(const ls_text_pair_options *options, int64_t most, const json_t *json,
+                        ls_ids *marked, ls_error *error) {
   if (!json_is_object(json))
     return ls_fail(error, LS_INPUT,
                    "found no object; expected one with the texts \"anchor\" (or \"query\") and "
                    "\"positive\"");
-  const json_t *anchor = json_object_get(json, "anchor"), *query = json_object_get(json, "query");
+  const json_t *anchor = given(json, "anchor"), *query = given(json, "query");
   const json_t *positive = json_object_get(json, "positive");
   if (!anchor == !query)
     return ls_fail(error, LS_INPUT, "found %s \"anchor\" %s \"query\"; expected one of the two",
@@ -89,16 +95,20 @@ static ls_status encode(const ls_text_pair_options *options, const json_t *json,
   if (!positive)
     return ls_fail(error, LS_INPUT, "found no \"positive\"; expected the text that answers \"%s\"",
                    anchor ? "anchor" : "query");
-  LS_TRY(
-      append(options, anchor ? "anchor" : "query", anchor ? anchor : query, true, marked, error));
-  LS_TRY(append(options, "positive", positive, false, marked, error));
-  return append_wrong(options, json, marked, error);
+  LS_TRY(append(options, most, anchor ? "anchor" : "query", anchor ? anchor : query, true, marked,
+                error));
+  LS_TRY(append(options, most, "positive", positive, false, marked, error));
+  return append_wrong(options, most, json, marked, error);
 }
 
 ls_status ls_text_pairs_encode(const ls_text_pair_options *options, const json_t *json,
                                ls_ids *marked, ls_error *error) {
-  const int64_t before = marked->count;
-  const ls_status status = encode(options, json, marked, error);
+  const int64_t before = marked->count, share = options->room / (2 + options->wrong);
+  ls_status status = encode(options, 0, json, marked, error);
+  if (status == LS_OK && share > 0 && marked->count - before > options->room) {
+    marked->count = before;
+    status = encode(options, share, json, marked, error);
+  }
   if (status != LS_OK) marked->count = before;
   return status;
 }

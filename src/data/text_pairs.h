@@ -18,7 +18,8 @@ typedef struct ls_text_pair_options {
   const ls_tokenizer *tokenizer;
   const char *asking, *answering; /* what stands before each text that asks, or answers; "" */
   int64_t wrong;                  /* wrong answers of each pair */
-  int64_t longest;                /* ids of each text, of which the beginning stays; 0: all */
+  int64_t room; /* ids of all texts of a pair: where there are more, each text keeps the beginning
+                 * that its share has room for; 0: all are kept */
 } ls_text_pair_options;
 
 /* Of all that decides which ids there are, beside the tokenizer. */

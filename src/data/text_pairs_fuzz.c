@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
                                         .asking = "q",
                                         .answering = "",
                                         .wrong = (int64_t)(bytes % 3),
-                                        .longest = (int64_t)(bytes % 5)};
+                                        .room = (int64_t)(bytes % 9)};
   json_t *json = json_loadb((const char *)data, bytes, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL);
   ls_error error = {0};
   ls_ids ids = {0};
@@ -24,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     int64_t marked = 0;
     for (int64_t i = 0; i < ids.count; i++) marked += ids.items[i] % 2;
     LS_ASSERT(marked == 1 + options.wrong && ids.items[0] % 2 == 0);
-    LS_ASSERT(options.longest == 0 || ids.count <= options.longest * (2 + options.wrong));
+    LS_ASSERT(options.room < 2 + options.wrong || ids.count <= options.room);
   } else {
     LS_ASSERT(status == LS_INPUT && *error.text && !strchr(error.text, '\n') && ids.count == 0);
   }

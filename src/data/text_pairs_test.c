@@ -105,6 +105,12 @@ static void long_pairs_are_dropped_or_cut(void **state) {
   rows_text(&dataset->training, 1, text);
   assert_non_null(strstr("abcdeijkl_ mn________", text[0]));
   ls_dataset_close(dataset);
+  /* A pair that has room is whole, whichever of its texts is long. */
+  assert_int_equal(
+      open_pairs(two, "seq_len: 14, too_long: cut", "pairs: 2, pooling: last", &dataset), LS_OK);
+  rows_text(&dataset->training, 1, text);
+  assert_string_equal(text[0], "abcdefghijklmn");
+  ls_dataset_close(dataset);
 }
 
 static void prompts_stand_before_texts(void **state) {
@@ -128,6 +134,8 @@ static void what_is_wrong_is_refused(void **state) {
       {"[1]", "found no object; expected one with the texts \"anchor\""},
       {"{\"positive\": \"b\"}", "found neither \"anchor\" nor \"query\"; expected one of the two"},
       {"{\"anchor\": \"a\", \"query\": \"a\", \"positive\": \"b\"}", "found both \"anchor\" and"},
+      {"{\"anchor\": \"a\", \"query\": null, \"positive\": \"b\", \"negative\": \"c\"}",
+       "\"negative\": found 1 wrong answer"},
       {"{\"query\": \"a\"}", "found no \"positive\"; expected the text that answers \"query\""},
       {"{\"anchor\": \"\", \"positive\": \"b\"}", "\"anchor\": found an empty text"},
       {"{\"anchor\": \"a\", \"positive\": 3}", "\"positive\": found no text; expected a text"},

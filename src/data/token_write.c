@@ -146,7 +146,8 @@ static ls_status encode_example(const pass *self, const ls_text_block *block, ls
     return ls_fail(error, LS_INPUT, "%s: a line of more than %d bytes; expected shorter ones",
                    where, LS_LINE_BYTES);
   json_t *root;
-  LS_TRY(ls_json_parse(where, block->text, (size_t)block->bytes, LS_JSON_LAST_KEY, &root, error));
+  LS_TRY(ls_json_parse_part(file->path, block->line, block->text, (size_t)block->bytes,
+                            LS_JSON_LAST_KEY, &root, error));
   const ls_status status = encode_root(self, file, root, ids, chosen, error);
   json_decref(root);
   return status == LS_OK ? LS_OK : ls_error_prefix(error, "%s", where);

@@ -49,7 +49,8 @@ static bool has_system(const json_t *question) {
   const json_t *messages = json_object_get(question, "messages");
   if (!messages) messages = json_object_get(question, "prompt");
   const char *role = json_string_value(json_object_get(json_array_get(messages, 0), "role"));
-  return json_object_get(question, "system") || (role && strcmp(role, "system") == 0);
+  const json_t *own = json_object_get(question, "system");
+  return (own && !json_is_null(own)) || (role && strcmp(role, "system") == 0);
 }
 
 /* A question; where it has no system prompt of its own it is given one. */
@@ -141,7 +142,8 @@ static ls_status add_line(const reading *self, const ls_text_files *files,
   if (block->too_long)
     return ls_fail(error, LS_INPUT, "%s: the line is too long; expected at most %d bytes", where,
                    LS_LINE_BYTES);
-  LS_TRY(ls_json_parse(where, block->text, (size_t)block->bytes, LS_JSON_LAST_KEY, &root, error));
+  LS_TRY(ls_json_parse_part(files->items[block->file].path, block->line, block->text,
+                            (size_t)block->bytes, LS_JSON_LAST_KEY, &root, error));
   const ls_status status = add_object(self, where, root, error);
   json_decref(root);
   return status == LS_OK ? LS_OK : ls_error_prefix(error, "%s", where);

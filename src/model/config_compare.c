@@ -1,10 +1,36 @@
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "model/model.h"
 
 static ls_status fail(const char *what, double found, double expected, ls_error *error) {
   return ls_fail(error, LS_INPUT, "%s: found %.12g; expected %.12g", what, found, expected);
+}
+
+static ls_status fail_flag(const char *what, bool found, bool expected, ls_error *error) {
+  return ls_fail(error, LS_INPUT, "%s: found %s; expected %s", what, found ? "true" : "false",
+                 expected ? "true" : "false");
+}
+
+enum { TARGETS_BYTES = 192 };
+
+/* "attention.query, mlp.down" of bits by ls_model_linears. */
+static const char *targets_text(int64_t targets, char text[TARGETS_BYTES]) {
+  size_t used = 0;
+  text[0] = 0;
+  for (int p = 0; p < LS_MODEL_LINEARS && used < TARGETS_BYTES; p++)
+    if (targets >> p & 1)
+      used += (size_t)snprintf(text + used, TARGETS_BYTES - used, "%s%s", used ? ", " : "",
+                               ls_model_linears[p]);
+  return targets ? text : "none";
+}
+
+static ls_status compare_targets(int64_t found, int64_t expected, ls_error *error) {
+  char texts[2][TARGETS_BYTES];
+  if (found == expected) return LS_OK;
+  return ls_fail(error, LS_INPUT, "products with adapters: found %s; expected %s",
+                 targets_text(found, texts[0]), targets_text(expected, texts[1]));
 }
 
 /* Numbers that were written and read again. */
@@ -46,9 +72,14 @@ ls_status ls_model_config_compare(const ls_model_config *found, const ls_model_c
   if (strcmp(found->family, expected->family) != 0)
     return ls_fail(error, LS_INPUT, "model_type: found %s; expected %s", found->family,
                    expected->family);
-#define LS_MODEL_COMPARE(type, name, words)                  \
-  if (!is_same((double)found->name, (double)expected->name)) \
-    return fail(words, (double)found->name, (double)expected->name, error);
+  LS_TRY(compare_targets(found->lora_targets, expected->lora_targets, error));
+#define LS_MODEL_COMPARE(type, name, words)                                       \
+  if (!is_same((double)found->name, (double)expected->name))                      \
+    return _Generic(found->name, bool                                             \
+                    : true, default                                               \
+                    : false)                                                      \
+               ? fail_flag(words, (bool)found->name, (bool)expected->name, error) \
+               : fail(words, (double)found->name, (double)expected->name, error);
   LS_MODEL_NUMBERS(LS_MODEL_COMPARE)
 #undef LS_MODEL_COMPARE
   for (int64_t l = 0; l < found->layers; l++)

@@ -6,6 +6,7 @@
 #include "lockstep/dtype.h"
 #include "model/family.h"
 #include "model/quantised_text.h"
+#include "text/quote.h"
 
 ls_status ls_model_quantize(ls_model_config *config, ls_precision precision, ls_error *error) {
   const int64_t of_head = config->latent ? config->value_dim : config->head_dim;
@@ -124,8 +125,11 @@ static ls_status read_object(ls_arena *arena, const ls_json_object *json, ls_pre
   if (strcmp(method, of_int8) == 0) return read_int8(arena, json, error);
   *precision = LS_COMPUTE;
   if (strcmp(method, of_mxfp4) == 0) return LS_OK;
-  LS_TRY(expect_word(json, "quant_method", of_four_bits, error));
-  return read_four_bits(json, precision, error);
+  if (strcmp(method, of_four_bits) == 0) return read_four_bits(json, precision, error);
+  char shown[LS_QUOTE_BYTES];
+  return ls_fail(error, LS_INPUT,
+                 "%s: quant_method: found \"%s\"; expected \"%s\", \"%s\" or \"%s\"", json->where,
+                 ls_quote(shown, method, strlen(method)), of_four_bits, of_int8, of_mxfp4);
 }
 
 ls_status ls_config_read_blocks(ls_arena *arena, const ls_json_object *json,

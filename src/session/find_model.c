@@ -14,9 +14,11 @@ static bool asks_all_linear(const ls_run_lora *lora) {
 }
 
 static ls_status refuse_alone(const ls_run_file *run, const char *key, ls_error *error) {
-  return ls_fail(error, LS_INPUT,
-                 "%s: found a value without lora.rank; expected it, as in lora.rank=16",
-                 ls_run_file_where(run, key));
+  return ls_fail(error, LS_INPUT, "%s: found a value without lora.rank; expected %s",
+                 ls_run_file_where(run, key),
+                 ls_adapters_has(run->model)
+                     ? "none, since the model's folder has adapters of its own"
+                     : "it, as in lora.rank=16");
 }
 
 /* A key that says more of adapters that are not asked for. */
@@ -63,8 +65,8 @@ static ls_status read_adapters(ls_session *session, ls_error *error) {
   LS_TRY(apply_lora(run, &asked, error));
   const ls_status status = ls_model_config_compare(&asked, &session->config, error);
   if (status != LS_OK)
-    ls_error_prefix(error, "%s: %s has adapters of its own", ls_run_file_where(run, "lora.rank"),
-                    run->model);
+    ls_error_prefix(error, "%s: %s has adapters of its own, which stay as they are",
+                    ls_run_file_where(run, "lora.rank"), run->model);
   return status;
 }
 

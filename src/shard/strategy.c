@@ -320,11 +320,12 @@ static ls_status check_blocks(const ls_layout *layout, const ls_graph *graph, ls
     if (!cuts_blocks(layout, about, layout->tp)) continue;
     int nearest = layout->tp;
     while (!kv_ranks_of(graph, nearest) || cuts_blocks(layout, about, nearest)) nearest--;
-    return ls_fail(error, LS_INPUT,
-                   "mesh.tp=%d with quantize: rows of %s are %lld blocks of %d weights, which are "
-                   "not cut: use mesh.tp=%d",
-                   layout->tp, about->name, (long long)about->dims[1], (int)LS_BLOCK_WEIGHTS,
-                   nearest);
+    return ls_fail(
+        error, LS_INPUT,
+        "mesh.tp=%d with quantize: a row of %s is %lld block%s of %d weights, and no block "
+        "is cut: use mesh.tp=%d",
+        layout->tp, about->name, (long long)about->dims[1], about->dims[1] == 1 ? "" : "s",
+        (int)LS_BLOCK_WEIGHTS, nearest);
   }
   return LS_OK;
 }

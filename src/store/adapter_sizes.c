@@ -70,10 +70,10 @@ ls_status ls_adapters_bare_plan(ls_arena *arena, const ls_model_config *config,
   return ls_weights_plan(arena, bare, *graph, plan, error);
 }
 
-/* As PEFT matches: re.match(r"(.*\.)?(PATTERN)$", module). */
-static ls_status cover_by_pattern(ls_arena *arena, const product_list *list, const char *pattern,
-                                  bool *covered, ls_error *error) {
-  const char *whole = ls_arena_printf(arena, "(?:.*\\.)?(?:%s)", pattern);
+/* Whose whole name the pattern matches; `front` stands for what may be before it. */
+static ls_status cover_by_pattern(ls_arena *arena, const product_list *list, const char *front,
+                                  const char *pattern, bool *covered, ls_error *error) {
+  const char *whole = ls_arena_printf(arena, "%s(?:%s)", front, pattern);
   int code;
   PCRE2_SIZE offset;
   pcre2_code *compiled = pcre2_compile((PCRE2_SPTR)whole, PCRE2_ZERO_TERMINATED,
@@ -139,7 +139,8 @@ static ls_status cover_by_name(ls_arena *arena, const product_list *list, const 
 static ls_status apply_group(ls_arena *arena, const product_list *list,
                              const ls_adapter_group *group, ls_lora_size *sizes, ls_error *error) {
   bool *covered = LS_NEW_ARRAY(arena, bool, list->count + 1);
-  LS_TRY(group->pattern ? cover_by_pattern(arena, list, group->match, covered, error)
+  /* As PEFT matches: re.match(r"(.*\.)?(PATTERN)$", module). */
+  LS_TRY(group->pattern ? cover_by_pattern(arena, list, "(?:.*\\.)?", group->match, covered, error)
                         : cover_by_name(arena, list, group->match, covered, error));
   for (int p = 0; p < list->count; p++) {
     if (!covered[p]) continue;
@@ -184,8 +185,11 @@ ls_status ls_adapter_sizes_apply(ls_arena *arena, const ls_adapters *asked, ls_m
 static ls_status read_pattern(ls_arena *arena, const ls_json_object *json, const char *key,
                               bool ranks, ls_adapter_group *groups, int *count, ls_error *error) {
   const char *match;
-  json_t *value;
-  json_object_foreach(json_object_get(json->json, key), match, value) {
+  json_t *value, *pattern = json_object_get(json->json, key);
+  if (pattern && !json_is_object(pattern) && !json_is_null(pattern))
+    return ls_fail(error, LS_INPUT, "%s: %s: expected an object of numbers by name", json->where,
+                   key);
+  json_object_foreach(pattern, match, value) {
     const double number = json_number_value(value);
     const bool whole = json_is_integer(value) && number >= 1 && number <= LS_MOST_LORA_RANK;
     if (ranks ? !whole : !(number > 0 && number <= 1e9))
@@ -217,6 +221,46 @@ static const char *behind_layer(ls_arena *arena, const product *of) {
   const char *found = strstr(of->module, number);
   LS_ASSERT(found);
   return found + strlen(number);
+}
+
+/* The names of products that a pattern covers; each has to be covered in all layers or in none. */
+static ls_status list_targets(ls_arena *arena, const product_list *list, const bool *covered,
+                              ls_adapters *made, ls_error *error) {
+  const char **names = LS_NEW_ARRAY(arena, const char *, LS_MODEL_LINEARS);
+  made->targets = names;
+  made->target_count = 0;
+  for (int linear = 0; linear < LS_MODEL_LINEARS; linear++) {
+    int of = 0, taken = 0;
+    const char *name = "";
+    for (int p = 0; p < list->count; p++) {
+      if (list->items[p].linear != linear) continue;
+      name = of++ ? name : behind_layer(arena, &list->items[p]);
+      taken += covered[p];
+    }
+    if (taken > 0 && taken < of)
+      return ls_fail(error, LS_INPUT,
+                     "the pattern covers %s of some layers alone, whose adapters are not built; "
+                     "expected it of all layers or of none",
+                     name);
+    if (taken) names[made->target_count++] = name;
+  }
+  return LS_OK;
+}
+
+ls_status ls_adapter_sizes_targets(ls_arena *arena, const ls_model_config *config,
+                                   const char *pattern, ls_adapters *made, ls_error *error) {
+  ls_model_config all = *config;
+  product_list list;
+  all.lora_targets = -1;
+  LS_TRY(list_products(arena, &all, &list, error));
+  bool *covered = LS_NEW_ARRAY(arena, bool, list.count + 1);
+  LS_TRY(cover_by_pattern(arena, &list, "", pattern, covered, error));
+  LS_TRY(list_targets(arena, &list, covered, made, error));
+  if (made->target_count) return LS_OK;
+  return ls_fail(error, LS_INPUT,
+                 "found no product of a %s model with the pattern %.80s; expected a regular "
+                 "expression of whole names, such as %s",
+                 config->family, pattern, list.count ? list.items[0].module : "none");
 }
 
 /* Whether all layers have it as the first has. */

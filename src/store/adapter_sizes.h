@@ -24,6 +24,12 @@ LS_CHECKED ls_status ls_adapters_bare_plan(ls_arena *arena, const ls_model_confi
 LS_CHECKED ls_status ls_adapter_sizes_apply(ls_arena *arena, const ls_adapters *asked,
                                             ls_model_config *config, ls_error *error);
 
+/* made->targets of a target_modules that is a regular expression of whole names, in the arena.
+ * LS_INPUT: it covers none, or a product in some layers alone. */
+LS_CHECKED ls_status ls_adapter_sizes_targets(ls_arena *arena, const ls_model_config *config,
+                                              const char *pattern, ls_adapters *made,
+                                              ls_error *error);
+
 /* rank_pattern and alpha_pattern of an adapter_config.json as groups. LS_INPUT names the key. */
 LS_CHECKED ls_status ls_adapter_sizes_read(ls_arena *arena, const ls_json_object *json,
                                            ls_adapters *made, ls_error *error);

@@ -221,18 +221,21 @@ static ls_status check_keys(const ls_json_object *json, ls_error *error) {
   return LS_OK;
 }
 
-static ls_status read_targets(ls_arena *arena, const ls_json_object *json, ls_adapters *made,
-                              ls_error *error) {
-  const json_t *value = json_object_get(json->json, "target_modules");
+/* A list of names, or a text: all-linear, or a regular expression. */
+static ls_status read_targets(ls_arena *arena, const ls_json_object *json,
+                              const ls_model_config *config, ls_adapters *made, ls_error *error) {
+  static const char *const all[] = {"all-linear"};
+  const char *pattern = json_string_value(json_object_get(json->json, "target_modules"));
   const char **names;
-  if (!json_is_string(value)) {
-    LS_TRY(ls_json_strings(arena, json, "target_modules", &names, &made->target_count, error));
-    for (int t = 0; t < made->target_count; t++) names[t] = ls_arena_strdup(arena, names[t]);
-  } else {
-    names = LS_NEW_ARRAY(arena, const char *, 1);
-    names[0] = ls_arena_strdup(arena, json_string_value(value));
-    made->target_count = 1;
+  if (pattern && strcmp(pattern, all[0]) != 0) {
+    if (ls_adapter_sizes_targets(arena, config, pattern, made, error) == LS_OK) return LS_OK;
+    return ls_error_prefix(error, "%s: target_modules", json->where);
   }
+  made->targets = all;
+  made->target_count = 1;
+  if (pattern) return LS_OK;
+  LS_TRY(ls_json_strings(arena, json, "target_modules", &names, &made->target_count, error));
+  for (int t = 0; t < made->target_count; t++) names[t] = ls_arena_strdup(arena, names[t]);
   made->targets = names;
   return LS_OK;
 }
@@ -270,12 +273,17 @@ static ls_status read_object(ls_arena *arena, const char *folder, const ls_json_
   ls_error missing = {0};
   const ls_status found = find_base(arena, folder, json, &base, &missing);
   if (found != LS_OK && !own) return ls_fail(error, found, "%s", missing.text);
+  if (found == LS_OK && ls_adapters_has(base))
+    return ls_fail(error, LS_INPUT,
+                   "%s: base_model_name_or_path: %.200s holds adapters itself; expected whole "
+                   "weights, as lockstep export --merge writes them",
+                   json->where, base);
   LS_TRY(ls_model_config_read(arena, own ? folder : base, config, error));
   LS_TRY(ls_weights_settle_scales(config, error));
   LS_TRY(ls_json_count(json, "r", &made.rank, error));
   LS_TRY(ls_json_number(json, "lora_alpha", &made.alpha, error));
   LS_TRY(ls_json_bool_or(json, "use_rslora", false, &made.rslora, error));
-  LS_TRY(read_targets(arena, json, &made, error));
+  LS_TRY(read_targets(arena, json, config, &made, error));
   LS_TRY(ls_adapter_sizes_read(arena, json, &made, error));
   LS_TRY(ls_json_number_or(json, "lora_dropout", 0, &made.dropout, error));
   LS_TRY(ls_adapter_modules_read(arena, folder, json, config, error));

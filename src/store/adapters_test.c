@@ -168,10 +168,48 @@ static void folders_are_read(void **state) {
       in_folder("base"));
   if (read_folder(text, &config, &error) != LS_OK) fail_msg("%s", error.text);
   assert_true(ls_adapters_has(in_folder("adapters")));
+  const char *of_adapters = ls_arena_printf(
+      arena, "{" LORA ", \"base_model_name_or_path\": \"%s\"}", in_folder("adapters"));
+  assert_int_equal(ls_directory_make(in_folder("others"), &error), LS_OK);
+  write("others/adapter_config.json", of_adapters);
+  assert_int_equal(ls_adapters_read(arena, in_folder("others"), &config, &error), LS_INPUT);
+  if (!strstr(error.text, "adapters holds adapters itself")) fail_msg("%s", error.text);
   assert_string_equal(config.family, "gpt2");
   assert_string_equal(config.base, in_folder("base"));
   assert_int_equal(config.lora_targets, OUTPUT | DOWN);
   assert_true(config.dropout.adapter == 0.1);
+}
+
+/* A text in place of a list of names is a regular expression of whole ones, as PEFT has it. */
+static void targets_may_be_a_pattern(void **state) {
+  (void)state;
+  static const struct {
+    const char *pattern, *refused;
+    int64_t targets;
+  } each[] = {
+      {".*c_proj", NULL, OUTPUT | DOWN},
+      {".*\\\\.attn\\\\.c_proj", NULL, OUTPUT},
+      {"transformer\\\\.h\\\\.\\\\d+\\\\.mlp\\\\.(c_fc|c_proj)", NULL, UP | DOWN},
+      {"c_proj", "target_modules: found no product of a gpt2 model with the pattern c_proj", 0},
+      {".*h\\\\.0\\\\.mlp.*", "the pattern covers mlp.c_fc of some layers alone", 0},
+      {"(", "target_modules: (: found no regular expression", 0},
+  };
+  ls_error error = {0};
+  assert_int_equal(ls_directory_make(in_folder("base"), &error), LS_OK);
+  assert_int_equal(ls_directory_make(in_folder("adapters"), &error), LS_OK);
+  write("base/config.json", gpt2);
+  for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+    ls_model_config config;
+    const char *text = ls_arena_printf(
+        arena,
+        "{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 3, \"target_modules\": \"%s\", "
+        "\"base_model_name_or_path\": \"%s\"}",
+        each[i].pattern, in_folder("base"));
+    const ls_status status = read_folder(text, &config, &error);
+    if (status != (each[i].refused ? LS_INPUT : LS_OK)) fail_msg("%s: %s", text, error.text);
+    if (each[i].refused && !strstr(error.text, each[i].refused)) fail_msg("%s", error.text);
+    if (!each[i].refused) assert_int_equal(config.lora_targets, each[i].targets);
+  }
 }
 
 /* What is written is read as it was, a name of two products among it. */
@@ -286,7 +324,9 @@ static void patterns_are_pefts(void **state) {
              {"\"rank_pattern\": {\"c_proj\": 2.5}", "expected a whole number from 1"},
              {"\"alpha_pattern\": {\"c_proj\": -1}", "alpha_pattern: c_proj: expected a number"},
              {"\"rank_pattern\": {\"c_(proj\": 3}", "c_(proj: found no regular expression"},
-             {"\"rank_pattern\": {\"([a-z_.0-9]+)+[A-Z]\": 3}", "that takes too long"}};
+             {"\"rank_pattern\": {\"([a-z_.0-9]+)+[A-Z]\": 3}", "that takes too long"},
+             {"\"rank_pattern\": [3]", "rank_pattern: expected an object of numbers by name"},
+             {"\"alpha_pattern\": 3", "alpha_pattern: expected an object of numbers by name"}};
   for (size_t b = 0; b < sizeof bad / sizeof *bad; b++) {
     const char *text = ls_arena_printf(arena, form, base, bad[b].keys);
     assert_int_equal(read_folder(text, &config, &error), LS_INPUT);
@@ -339,6 +379,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(targets_are_products, set_up, tear_down),
       cmocka_unit_test_setup_teardown(names_are_pefts, set_up, tear_down),
       cmocka_unit_test_setup_teardown(folders_are_read, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(targets_may_be_a_pattern, set_up, tear_down),
       cmocka_unit_test_setup_teardown(what_is_written_is_read, set_up, tear_down),
       cmocka_unit_test_setup_teardown(groups_are_of_other_sizes, set_up, tear_down),
       cmocka_unit_test_setup_teardown(groups_cover_adapters, set_up, tear_down),

@@ -86,10 +86,11 @@ static ls_status check_tensor(const name_search *search, const ls_stored_layout 
   bool same = tensor->ndim == ndim;
   for (int d = 0; same && d < ndim; d++) same = tensor->dims[d] == dims[d];
   if (!same)
-    return ls_fail(error, LS_INPUT, "%s: %.100s has shape %s; expected %s, as config.json says",
-                   tensor->file, tensor->name,
-                   shape_text(search->arena, tensor->ndim, tensor->dims),
-                   shape_text(search->arena, ndim, dims));
+    return ls_fail(error, LS_INPUT, "%s: %.100s has shape %s; expected %s, as %s", tensor->file,
+                   tensor->name, shape_text(search->arena, tensor->ndim, tensor->dims),
+                   shape_text(search->arena, ndim, dims),
+                   layout->adapter ? "adapter_config.json and the base's config.json say"
+                                   : "config.json says");
   switch (tensor->dtype) {
     case LS_F32:
     case LS_BF16:

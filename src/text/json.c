@@ -34,7 +34,6 @@ static const struct {
     {"invalid token", "a value"},
     {"unexpected token", "a value"},
     {"premature end of input", "the double quote that ends the string"},
-    {"end of file expected", "the end of the file"},
     {"string or '}' expected", "a key in double quotes"},
     {"':' expected", "':'"},
     {"'}' expected", "',' or '}'"},
@@ -48,12 +47,12 @@ static const char *expectation(const char *theirs) {
   return NULL;
 }
 
-/* `token` is NULL where it is unknown, "" at the end of the text. */
+/* `token` is NULL where it is unknown, "" at the end of the text; `end` says what that is. */
 static ls_status fail_syntax(const char *place, const char *theirs, const char *token, bool ended,
-                             ls_error *error) {
+                             const char *end, ls_error *error) {
   char shown[LS_QUOTE_BYTES], problem[LS_QUOTE_BYTES];
   ls_quote(shown, token ? token : "", token ? strlen(token) : 0);
-  const char *expected = expectation(theirs);
+  const char *expected = strcmp(theirs, "end of file expected") == 0 ? end : expectation(theirs);
   if (!expected) {
     ls_quote(problem, theirs, strlen(theirs));
     return ls_fail(error, LS_INPUT, "%s: found %s%s%s; expected JSON as in RFC 8259", place,
@@ -61,15 +60,17 @@ static ls_status fail_syntax(const char *place, const char *theirs, const char *
   }
   if (ended || !token) {
     return ls_fail(error, LS_INPUT, "%s: found %s; expected %s", place,
-                   ended ? "the end of the file" : "something else", expected);
+                   ended ? end : "something else", expected);
   }
   const bool named = strcmp(token, "NaN") == 0 || strcmp(token, "Infinity") == 0;
   return ls_fail(error, LS_INPUT, "%s: found '%s'; expected %s%s", place, shown, expected,
                  named ? " (JSON has no NaN and no infinity)" : "");
 }
 
-/* Forwards what jansson found in our form. */
-static ls_status fail_parse(const char *name, json_error_t *found, ls_error *error) {
+/* Forwards what jansson found in our form; the text begins with line `first` of the file, and ends
+ * with `end`. */
+static ls_status fail_parse(const char *name, int64_t first, const char *end, json_error_t *found,
+                            ls_error *error) {
   const enum json_error_code code = json_error_code(found);
   const char *token = NULL;
   split_message(found->text, &token);
@@ -77,13 +78,14 @@ static ls_status fail_parse(const char *name, json_error_t *found, ls_error *err
   ls_quote(shown, token ? token : "", token ? strlen(token) : 0);
   int column = found->column; /* of the token's last character */
   for (const char *at = token; at && at[0] && at[1]; at++) column -= (at[1] & 0xC0) != 0x80;
-  snprintf(place, sizeof place, "%s:%d:%d", name, found->line, column < 1 ? 1 : column);
+  snprintf(place, sizeof place, "%s:%lld:%d", name, (long long)first + found->line - 1,
+           column < 1 ? 1 : column);
   switch (code) {
     case json_error_invalid_syntax:
     case json_error_end_of_input_expected:
-      return fail_syntax(place, found->text, token, token && token[0] == '\0', error);
+      return fail_syntax(place, found->text, token, token && token[0] == '\0', end, error);
     case json_error_premature_end_of_input:
-      return fail_syntax(place, found->text, token, true, error);
+      return fail_syntax(place, found->text, token, true, end, error);
     case json_error_stack_overflow:
       return ls_fail(error, LS_INPUT,
                      "%s: found nesting deeper than 2048; expected a shallower document", place);
@@ -105,26 +107,27 @@ static ls_status fail_parse(const char *name, json_error_t *found, ls_error *err
 }
 
 /* jansson takes a NUL outside of strings for the end of the text and would ignore what follows. */
-static ls_status refuse_nul(const char *name, const char *text, size_t bytes, ls_error *error) {
+static ls_status refuse_nul(const char *name, int64_t line, const char *text, size_t bytes,
+                            ls_error *error) {
   const char *nul = bytes ? memchr(text, '\0', bytes) : NULL;
   if (!nul) return LS_OK;
-  int line = 1, column = 1;
+  int column = 1;
   for (const char *at = text; at < nul; at++) {
     column = *at == '\n' ? 1 : column + ((*at & 0xC0) != 0x80);
     line += *at == '\n';
   }
-  return ls_fail(error, LS_INPUT, "%s:%d:%d: found a NUL byte; expected JSON text", name, line,
-                 column);
+  return ls_fail(error, LS_INPUT, "%s:%lld:%d: found a NUL byte; expected JSON text", name,
+                 (long long)line, column);
 }
 
-ls_status ls_json_parse(const char *name, const char *text, size_t bytes, unsigned flags,
-                        json_t **root, ls_error *error) {
+static ls_status parse(const char *name, int64_t line, const char *ending, const char *text,
+                       size_t bytes, unsigned flags, json_t **root, ls_error *error) {
   *root = NULL;
   if (bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
     text += 3;
     bytes -= 3;
   }
-  LS_TRY(refuse_nul(name, text, bytes, error));
+  LS_TRY(refuse_nul(name, line, text, bytes, error));
   size_t how = JSON_DECODE_ANY | JSON_ALLOW_NUL;
   if (!(flags & LS_JSON_LAST_KEY)) how |= JSON_REJECT_DUPLICATES;
   json_error_t found;
@@ -140,7 +143,17 @@ ls_status ls_json_parse(const char *name, const char *text, size_t bytes, unsign
         error, LS_INPUT,
         "%s: found a git-lfs pointer; expected JSON: fetch the file itself (git lfs pull)", name);
   }
-  return fail_parse(name, &found, error);
+  return fail_parse(name, line, ending, &found, error);
+}
+
+ls_status ls_json_parse(const char *name, const char *text, size_t bytes, unsigned flags,
+                        json_t **root, ls_error *error) {
+  return parse(name, 1, "the end of the file", text, bytes, flags, root, error);
+}
+
+ls_status ls_json_parse_part(const char *name, int64_t line, const char *text, size_t bytes,
+                             unsigned flags, json_t **root, ls_error *error) {
+  return parse(name, line, "the end of the line", text, bytes, flags, root, error);
 }
 
 ls_status ls_json_read(const char *path, unsigned flags, json_t **root, ls_error *error) {

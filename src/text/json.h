@@ -33,6 +33,11 @@ enum {
 LS_CHECKED ls_status ls_json_parse(const char *name, const char *text, size_t bytes, unsigned flags,
                                    json_t **root, ls_error *error);
 
+/* The same of a part of a file that begins with its line number `line`. */
+LS_CHECKED ls_status ls_json_parse_part(const char *name, int64_t line, const char *text,
+                                        size_t bytes, unsigned flags, json_t **root,
+                                        ls_error *error);
+
 /* The same for the file at `path`. */
 LS_CHECKED ls_status ls_json_read(const char *path, unsigned flags, json_t **root, ls_error *error);
 

@@ -57,6 +57,26 @@ static void errors_name_place_and_expectation(void **state) {
       "pull)");
 }
 
+/* Of a file that is read line by line. */
+static void errors_of_a_line_name_it(void **state) {
+  (void)state;
+  static const char *const cases[][2] = {
+      {"{\"a\": 1", "lines.jsonl:7:7: found the end of the line; expected ',' or '}'"},
+      {"{} {}", "lines.jsonl:7:4: found '{'; expected the end of the line"},
+      {"{\"a\":\n 1 2}", "lines.jsonl:8:4: found '2'; expected ',' or '}'"},
+  };
+  json_t *root;
+  ls_error error = {0};
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    assert_int_equal(
+        ls_json_parse_part("lines.jsonl", 7, cases[c][0], strlen(cases[c][0]), 0, &root, &error),
+        LS_INPUT);
+    assert_string_equal(error.text, cases[c][1]);
+  }
+  assert_int_equal(ls_json_parse_part("lines.jsonl", 7, "{\0}", 3, 0, &root, &error), LS_INPUT);
+  assert_string_equal(error.text, "lines.jsonl:7:2: found a NUL byte; expected JSON text");
+}
+
 static void bad_bytes_stay_on_one_line(void **state) {
   (void)state;
   static const char *const texts[] = {"[\"\xff\"]", "[\"a\nb\"]", "[\x01]",
@@ -347,6 +367,7 @@ static void fault_files_are_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(errors_name_place_and_expectation),
+      cmocka_unit_test(errors_of_a_line_name_it),
       cmocka_unit_test(bad_bytes_stay_on_one_line),
       cmocka_unit_test(depth_is_limited),
       cmocka_unit_test(nul_is_no_end),

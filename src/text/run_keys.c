@@ -279,7 +279,7 @@ const ls_run_key ls_run_keys[] = {
      .above_low = true, .help = "task=orpo: how often the ratio of both answers' odds counts"},
 
     {"distill.temperature", LS_RUN_NUMBER, AT(distill.temperature), .default_text = "2", .low = 0,
-     .high = 1e6, .above_low = true, .help = "what logits of teacher and model are divided by"},
+     .high = 1000, .above_low = true, .help = "what logits of teacher and model are divided by"},
     {"distill.mix", LS_RUN_NUMBER, AT(distill.mix), .default_text = "0.5", .low = 0, .high = 1,
      .help = "the teacher's share of the loss: T^2 KL(teacher || model); the text has the rest"},
     {"distill.logits", LS_RUN_TEXT, AT(distill.logits), .default_text = "", .path = LS_RUN_IS_PATH,

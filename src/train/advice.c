@@ -67,8 +67,23 @@ static void advise_next_layers(const ls_session *session) {
             session->weights, count);
 }
 
-void ls_session_advise(const ls_session *session, const ls_tokenizer *tokenizer) {
+/* Of few examples a small share is none. */
+static void advise_validation(const ls_run_file *run, const ls_dataset *dataset) {
+  const double fraction = run->data.validation.fraction;
+  const bool asked = run->eval.every > 0 && run->eval.every <= run->train.steps;
+  if (!asked || !(fraction > 0) || dataset->evaluation.sequences > 0) return;
+  int64_t kept = 0;
+  for (int m = 0; m < dataset->evaluation.mix_count; m++)
+    kept += dataset->evaluation.mix[m].part.documents;
+  ls_warn("data.validation: %g keeps %s of %" PRId64
+          " documents, so that nothing is evaluated; expected a larger share, or files",
+          fraction, kept ? "too long ones alone" : "none", dataset->documents);
+}
+
+void ls_session_advise(const ls_session *session, const ls_dataset *dataset,
+                       const ls_tokenizer *tokenizer) {
   advise_warmup(session->run);
+  advise_validation(session->run, dataset);
   advise_tokenizer(session, tokenizer);
   advise_vocabulary(session, tokenizer);
   advise_next_layers(session);

@@ -14,9 +14,10 @@ ls_status ls_best_check_evaluates(const ls_run_file *run, const char *key, bool 
     return ls_fail(error, LS_INPUT, "%s: nothing is evaluated with eval.every=0: give eval.every=N",
                    ls_run_file_where(run, key));
   if (has_validation) return LS_OK;
-  return ls_fail(error, LS_INPUT,
-                 "%s: the run keeps nothing for validation: give data.validation=0.01, or a file",
-                 ls_run_file_where(run, key));
+  return ls_fail(
+      error, LS_INPUT,
+      "%s: the run keeps nothing for validation: give a larger data.validation, or files",
+      ls_run_file_where(run, key));
 }
 
 ls_status ls_best_check(const ls_run_file *run, bool has_validation, ls_error *error) {

@@ -442,7 +442,7 @@ static ls_status begin(const trainer *self, const char *where_from, ls_error *er
   if (options->fresh == LS_FRESH_NO) LS_TRY(settle_folder(self, error));
   if (options->begin) options->begin(options->context, self->steps.step, steps, where_from);
   if (options->tokenizer && self->steps.step < steps)
-    ls_session_advise(self->of->session, options->tokenizer);
+    ls_session_advise(self->of->session, self->of->dataset, options->tokenizer);
   return LS_OK;
 }
 

@@ -21,6 +21,12 @@ static ls_status read_line(const json_t *root, ls_metrics_step *step, ls_error *
                  {"mfu", &step->mfu},
                  {"step_seconds", &step->step_seconds},
                  {"validation_loss", &step->validation_loss},
+                 {"validation_accuracy", &step->validation_accuracy},
+                 {"rewards/chosen", &step->reward_chosen},
+                 {"rewards/rejected", &step->reward_rejected},
+                 {"rewards/accuracies", &step->preferred},
+                 {"cross_entropy", &step->cross_entropy},
+                 {"kl", &step->divergence},
                  {"loss_scale", &step->loss_scale}};
   for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++)
     LS_TRY(ls_json_number_or(&line, numbers[n].key, NAN, numbers[n].value, error));

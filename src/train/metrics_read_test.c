@@ -66,6 +66,37 @@ static void what_was_written_is_read(void **state) {
   assert_true(isnan(row->mfu) && !isfinite(row->grad_norm));
 }
 
+/* Of pairs, of classes and beside a teacher. */
+static void what_tasks_tell_is_read(void **state) {
+  (void)state;
+  ls_metrics *metrics = NULL;
+  const ls_metrics_step made[] = {{.step = 1,
+                                   .validation_loss = 1,
+                                   .classifies = true,
+                                   .validation_accuracy = 0.75,
+                                   .loss_scale = NAN,
+                                   .taught = true,
+                                   .cross_entropy = 2.5,
+                                   .divergence = 0.5},
+                                  {.step = 2,
+                                   .validation_loss = NAN,
+                                   .loss_scale = NAN,
+                                   .pairs = true,
+                                   .reward_chosen = 0.5,
+                                   .reward_rejected = -0.25,
+                                   .preferred = 0.875}};
+  assert_int_equal(ls_metrics_open(path, 0, &metrics, &error), LS_OK);
+  for (int m = 0; m < 2; m++) assert_int_equal(ls_metrics_write(metrics, &made[m], &error), LS_OK);
+  ls_metrics_close(&metrics);
+  ls_metrics_rows rows;
+  assert_int_equal(ls_metrics_read(arena, path, &rows, &error), LS_OK);
+  const ls_metrics_step *first = &rows.items[0], *second = &rows.items[1];
+  assert_true(first->validation_accuracy == 0.75 && first->cross_entropy == 2.5);
+  assert_true(first->divergence == 0.5 && isnan(first->reward_chosen));
+  assert_true(second->reward_chosen == 0.5 && second->reward_rejected == -0.25);
+  assert_true(second->preferred == 0.875 && isnan(second->validation_accuracy));
+}
+
 static void a_line_that_is_being_written_is_left(void **state) {
   (void)state;
   ls_metrics_rows rows;
@@ -98,6 +129,7 @@ static void no_step_is_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(what_was_written_is_read, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(what_tasks_tell_is_read, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_line_that_is_being_written_is_left, set_up, tear_down),
       cmocka_unit_test_setup_teardown(what_is_none_is_named_with_its_line, set_up, tear_down),
       cmocka_unit_test_setup_teardown(no_step_is_refused, set_up, tear_down),

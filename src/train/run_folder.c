@@ -54,6 +54,12 @@ static const char *resolved_of(ls_arena *arena, const char *out) {
 
 ls_status ls_run_folder_file(ls_arena *arena, const char *word, const char **path,
                              ls_error *error) {
+  const bool resolved = exists(ls_arena_printf(arena, "%s/" LS_RESOLVED_NAME, word));
+  if (!resolved && ls_checkpoint_is_sealed(arena, word))
+    return ls_fail(error, LS_INPUT,
+                   "%s: a checkpoint; expected a run file, or the folder of a run, which goes on "
+                   "from its newest; model=%s begins another run with its weights",
+                   word, word);
   *path = ls_directory_exists(word) ? resolved_of(arena, word) : word;
   if (*path == word && !exists(word))
     return ls_fail(error, LS_INPUT, "%s: no such file; expected a run file, or the folder of a run",
