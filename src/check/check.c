@@ -166,8 +166,7 @@ static ls_status open_proof(ls_proof *proof, const ls_program *const *stages, ls
                    .number = s,
                    .queues = LS_NEW_ARRAY(proof->arena, ls_message_queue, 2 * count)};
   proof->channels = LS_NEW_ARRAY(proof->arena, ls_proof_channel, count * count);
-  proof->labels = LS_NEW_ARRAY(proof->arena, ls_op_labels, LS_OP_COUNT);
-  for (int k = 0; k < LS_OP_COUNT; k++) proof->labels[k] = ls_op_labels_read((ls_op_kind)k);
+  proof->labels = ls_op_labels_list();
   proof->backward = ls_backward_list(proof->arena);
   ls_expressions_begin(&proof->expressions, proof->arena);
   ls_expected_begin(proof);

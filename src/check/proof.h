@@ -74,7 +74,7 @@ void ls_program_inputs(const ls_program *program, int values[LS_INPUT_COUNT]);
 typedef struct ls_node_record {
   int kind; /* ls_op_kind or ls_leaf */
   int inputs, in[LS_MAX_INPUTS];
-  ls_attributes attributes;
+  const ls_attributes *attributes;
   const ls_node *of; /* the graph's; NULL: it has none */
 } ls_node_record;
 
@@ -244,7 +244,7 @@ struct ls_proof {
   ls_expressions expressions;
   ls_proof_channel *channels;  /* [from][to] */
   const ls_queues *queues;     /* of the engine */
-  ls_op_labels *labels;        /* by op */
+  const ls_op_labels *labels;  /* by op */
   ls_backward *backward;       /* by op */
   ls_candidates candidates[2]; /* of the gradients that are looked at: room that is used again */
   ls_check_report report;
