@@ -52,14 +52,15 @@ static bool may_differ(const ls_sim_world *w, int a) {
 }
 
 void ls_sim_waits_account(ls_sim_world *w) {
-  bool blames = w->blames;
+  bool blames = w->blames, begins = false; /* someone has since then begun to wait */
   for (int a = 0; a < w->classes.count; a++) {
     if (!w->waits[a] || !may_differ(w, a)) continue;
     const int missing = ls_sim_queue_missing(w, w->waits[a]);
     blames |= missing != w->missing[a];
+    begins |= w->actors[a].accused != w->waits[a];
     w->missing[a] = missing;
   }
-  for (int a = 0; a < w->classes.count; a++)
+  for (int a = 0; a < w->classes.count && (blames || begins); a++)
     if (w->waits[a] && (blames || w->actors[a].accused != w->waits[a]))
       accuse(w, a, blocker_of(w, a));
   w->blames = false;
