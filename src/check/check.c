@@ -9,15 +9,6 @@ static bool ended(const ls_stage *stage) {
   return stage->action >= stage->program->actions.count;
 }
 
-const ls_program_action *ls_proof_action(const ls_stage *stage) {
-  return &stage->program->actions.items[stage->action];
-}
-
-const ls_instruction *ls_proof_instruction(const ls_stage *stage) {
-  const ls_body *body = &stage->program->bodies.items[ls_proof_action(stage)->body];
-  return &stage->program->instructions.items[body->first + stage->at];
-}
-
 ls_place_in_program ls_proof_place(const ls_stage *stage) {
   if (ended(stage)) return (ls_place_in_program){stage->number, stage->action, -1};
   const ls_body *body = &stage->program->bodies.items[ls_proof_action(stage)->body];

@@ -254,8 +254,16 @@ struct ls_proof {
  * LS_REFUTED. */
 ls_status ls_proof_fail(const ls_stage *stage, ls_error *error, const char *format, ...)
     LS_PRINTF(3, 4);
-const ls_instruction *ls_proof_instruction(const ls_stage *stage);
-const ls_program_action *ls_proof_action(const ls_stage *stage);
+
+static inline const ls_program_action *ls_proof_action(const ls_stage *stage) {
+  return &stage->program->actions.items[stage->action];
+}
+
+static inline const ls_instruction *ls_proof_instruction(const ls_stage *stage) {
+  const ls_body *body = &stage->program->bodies.items[ls_proof_action(stage)->body];
+  return &stage->program->instructions.items[body->first + stage->at];
+}
+
 ls_place_in_program ls_proof_place(const ls_stage *stage);
 
 /* structure.c: indices and sizes of the whole program, before anything is interpreted. */
