@@ -113,10 +113,11 @@ ls_status ls_arena_guard(ls_arena_body body, void *context, bool frees, ls_error
   return status;
 }
 
-static chunk *chunk_create(size_t bytes) {
-  chunk *made = calloc(1, sizeof(chunk) + ALIGNMENT + bytes);
+static chunk *chunk_create(size_t bytes, bool zeroed) {
+  const size_t all = sizeof(chunk) + ALIGNMENT + bytes;
+  chunk *made = zeroed ? calloc(1, all) : malloc(all);
   if (!made) ls_out_of_memory(bytes);
-  made->bytes = bytes;
+  *made = (chunk){.bytes = bytes};
   return made;
 }
 
@@ -139,12 +140,15 @@ void ls_arena_destroy(ls_arena **arena) {
   release(dying);
 }
 
-void *ls_arena_alloc(ls_arena *arena, size_t bytes) {
+/* A block whose first `written` bytes the caller writes; the rest is zeroed. A large one may be
+ * never touched: its pages are left to the system. */
+static void *take(ls_arena *arena, size_t bytes, size_t written) {
   bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   chunk *head = arena->first;
+  const bool large = bytes > CHUNK_BYTES, zeroed = large && !written;
   if (!head || head->bytes - head->used < bytes) {
-    chunk *made = chunk_create(bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES);
-    if (head && bytes > CHUNK_BYTES) { /* a large block does not end the open chunk */
+    chunk *made = chunk_create(large ? bytes : CHUNK_BYTES, zeroed);
+    if (head && large) { /* it does not end the open chunk */
       made->next = head->next;
       head->next = made;
     } else {
@@ -154,25 +158,73 @@ void *ls_arena_alloc(ls_arena *arena, size_t bytes) {
     head = made;
   }
   uintptr_t start = ((uintptr_t)(head + 1) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-  void *block = (void *)(start + head->used);
+  char *block = (char *)(start + head->used);
   head->used += bytes;
+  if (!zeroed) memset(block + written, 0, bytes - written);
   return block;
+}
+
+void *ls_arena_alloc(ls_arena *arena, size_t bytes) {
+  return take(arena, bytes, 0);
 }
 
 char *ls_arena_strdup(ls_arena *arena, const char *text) {
   size_t bytes = strlen(text) + 1;
-  return memcpy(ls_arena_alloc(arena, bytes), text, bytes);
+  return memcpy(take(arena, bytes, bytes), text, bytes);
+}
+
+enum { USUAL = 256 }; /* bytes of a text */
+
+/* The digits of a number, which end where `end` is. */
+static char *write_digits(char *end, int number) {
+  unsigned left = number < 0 ? 0u - (unsigned)number : (unsigned)number;
+  do *--end = (char)('0' + left % 10);
+  while (left /= 10);
+  if (number < 0) *--end = '-';
+  return end;
+}
+
+/* Most names are of texts and whole numbers, for which the library's way is long. -1: there is more
+ * to it. */
+static int format_name(char usual[USUAL], const char *format, va_list arguments) {
+  char digits[16], *const end = digits + sizeof digits;
+  size_t length = 0, count;
+  for (const char *at = format; *at; at++) {
+    const char *from = at;
+    if (*at != '%') {
+      count = strcspn(at, "%");
+      at += count - 1;
+    } else if (*++at == 's') {
+      from = va_arg(arguments, const char *);
+      if (!from) return -1;
+      count = strlen(from);
+    } else if (*at == 'd') {
+      from = write_digits(end, va_arg(arguments, int));
+      count = (size_t)(end - from);
+    } else {
+      return -1;
+    }
+    if (length + count >= USUAL) return -1;
+    memcpy(usual + length, from, count);
+    length += count;
+  }
+  usual[length] = 0;
+  return (int)length;
 }
 
 char *ls_arena_printf(ls_arena *arena, const char *format, ...) {
-  enum { USUAL = 256 };
   char usual[USUAL];
   va_list arguments;
   va_start(arguments, format);
-  const int length = vsnprintf(usual, sizeof usual, format, arguments);
+  int length = format_name(usual, format, arguments);
   va_end(arguments);
+  if (length < 0) {
+    va_start(arguments, format);
+    length = vsnprintf(usual, sizeof usual, format, arguments);
+    va_end(arguments);
+  }
   LS_ASSERT(length >= 0);
-  char *text = ls_arena_alloc(arena, (size_t)length + 1);
+  char *text = take(arena, (size_t)length + 1, (size_t)length + 1);
   if (length < USUAL) return memcpy(text, usual, (size_t)length + 1);
   va_start(arguments, format);
   vsnprintf(text, (size_t)length + 1, format, arguments);
@@ -180,11 +232,18 @@ char *ls_arena_printf(ls_arena *arena, const char *format, ...) {
   return text;
 }
 
+void *ls_list_reserve(ls_arena *arena, void *items, int count, int *capacity, int most,
+                      size_t item_bytes) {
+  if (most <= *capacity) return items;
+  const size_t kept = (size_t)count * item_bytes;
+  void *moved = take(arena, (size_t)most * item_bytes, kept);
+  if (count) memcpy(moved, items, kept);
+  *capacity = most;
+  return moved;
+}
+
 void *ls_list_grow(ls_arena *arena, void *items, int count, int *capacity, size_t item_bytes) {
   if (count < *capacity) return items;
-  int larger = *capacity ? 2 * *capacity : 8;
-  void *moved = ls_arena_alloc(arena, (size_t)larger * item_bytes);
-  if (count) memcpy(moved, items, (size_t)count * item_bytes);
-  *capacity = larger;
-  return moved;
+  const int larger = *capacity ? 2 * *capacity : 8;
+  return ls_list_reserve(arena, items, count, capacity, larger, item_bytes);
 }

@@ -51,11 +51,20 @@ LS_CHECKED ls_status ls_arena_guard(ls_arena_body body, void *context, bool free
 
 /* Makes room for one more item of `item_bytes`; returns the possibly moved items. */
 void *ls_list_grow(ls_arena *arena, void *items, int count, int *capacity, size_t item_bytes);
+void *ls_list_reserve(ls_arena *arena, void *items, int count, int *capacity, int most,
+                      size_t item_bytes);
+
+/* Makes room for so many items, which are then appended without moving. */
+#define LS_RESERVE(arena, list, most)                                                        \
+  ((list)->items = ls_list_reserve((arena), (list)->items, (list)->count, &(list)->capacity, \
+                                   (most), sizeof *(list)->items))
 
 /* Appends a zeroed item and evaluates to a pointer to it. */
-#define LS_APPEND(arena, list)                                                            \
-  ((list)->items = ls_list_grow((arena), (list)->items, (list)->count, &(list)->capacity, \
-                                sizeof *(list)->items),                                   \
+#define LS_APPEND(arena, list)                                                                  \
+  ((list)->items = (list)->count < (list)->capacity                                             \
+                       ? (list)->items                                                          \
+                       : ls_list_grow((arena), (list)->items, (list)->count, &(list)->capacity, \
+                                      sizeof *(list)->items),                                   \
    &(list)->items[(list)->count++])
 
 /* Goes on behind the innermost guard of this thread: for lists that are no arena's. */

@@ -1,5 +1,6 @@
 #include "base/arena.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -8,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -46,6 +48,33 @@ static void texts_are_copied(void **state) {
   assert_string_equal(ls_arena_printf(arena, "%s.mlp.%d", copy, 7), "layers.3.mlp.7");
   assert_string_equal(ls_arena_printf(arena, "%s", ""), "");
   assert_int_equal(strlen(ls_arena_printf(arena, "%0*d", 100000, 1)), 100000);
+  ls_arena_destroy(&arena);
+}
+
+/* As the C library writes them, whatever the format is made of and however long it comes out. */
+static void texts_are_the_library_s(void **state) {
+  (void)state;
+  enum { MOST = 700 };
+  static const int numbers[] = {0, 7, -1, 10, -120, 99999, INT_MAX, INT_MIN};
+  static const int lengths[] = {0, 1, 2, 200, 254, 255, 256, 257, 500};
+  char expected[MOST], text[512] = "";
+  ls_arena *arena = ls_arena_create();
+#define CHECK(...)                                                      \
+  do {                                                                  \
+    snprintf(expected, sizeof expected, __VA_ARGS__);                   \
+    assert_string_equal(ls_arena_printf(arena, __VA_ARGS__), expected); \
+  } while (0)
+  for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++)
+    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+      memset(text, 'x', sizeof text);
+      text[lengths[l]] = 0;
+      CHECK("%s", text);
+      CHECK("%d", numbers[n]);
+      CHECK("%s.%d", text, numbers[n]);
+      CHECK("layers.%d %s%d, %s behind", numbers[n], "of ", n > 3, text);
+      CHECK("%d of %s %%, %5d, %lld, %.3f s", numbers[n], text, numbers[n], 1LL << 40, 0.5);
+    }
+#undef CHECK
   ls_arena_destroy(&arena);
 }
 
@@ -140,6 +169,31 @@ static ls_status take_within(void *context, ls_error *error) {
 }
 
 /* That what was made is destroyed, the leak sanitizer sees. */
+/* Room for small items and for large ones: it is as if it had grown, but does not move. */
+static void room_that_is_made_is_kept_to(void **state) {
+  (void)state;
+  enum { MOST = 3000 };
+  typedef struct padded {
+    int64_t number, untouched[9];
+  } padded;
+  ls_arena *arena = ls_arena_create();
+  for (int had = 0; had < 40; had += 13) {
+    LS_LIST(padded) list = {0};
+    for (int i = 0; i < had; i++) LS_APPEND(arena, &list)->number = i;
+    LS_RESERVE(arena, &list, MOST);
+    const void *items = list.items;
+    for (int i = had; i < MOST; i++) LS_APPEND(arena, &list)->number = i;
+    assert_ptr_equal(list.items, items);
+    for (int i = 0; i < MOST; i++) {
+      assert_int_equal(list.items[i].number, i);
+      for (int u = 0; u < 9; u++) assert_int_equal(list.items[i].untouched[u], 0);
+    }
+    LS_RESERVE(arena, &list, 1);
+    assert_ptr_equal(list.items, items);
+  }
+  ls_arena_destroy(&arena);
+}
+
 static void memory_that_runs_out_is_a_status(void **state) {
   (void)state;
   ls_error error = {0};
@@ -209,7 +263,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(blocks_are_zeroed_aligned_and_apart),
       cmocka_unit_test(texts_are_copied),
+      cmocka_unit_test(texts_are_the_library_s),
       cmocka_unit_test(lists_grow_and_keep_their_items),
+      cmocka_unit_test(room_that_is_made_is_kept_to),
       cmocka_unit_test(memory_that_runs_out_is_a_status),
       cmocka_unit_test(each_of_a_team_has_its_own_guard),
       cmocka_unit_test(an_arena_may_die_on_another_thread),

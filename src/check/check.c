@@ -9,15 +9,6 @@ static bool ended(const ls_stage *stage) {
   return stage->action >= stage->program->actions.count;
 }
 
-const ls_program_action *ls_proof_action(const ls_stage *stage) {
-  return &stage->program->actions.items[stage->action];
-}
-
-const ls_instruction *ls_proof_instruction(const ls_stage *stage) {
-  const ls_body *body = &stage->program->bodies.items[ls_proof_action(stage)->body];
-  return &stage->program->instructions.items[body->first + stage->at];
-}
-
 ls_place_in_program ls_proof_place(const ls_stage *stage) {
   if (ended(stage)) return (ls_place_in_program){stage->number, stage->action, -1};
   const ls_body *body = &stage->program->bodies.items[ls_proof_action(stage)->body];
@@ -166,8 +157,7 @@ static ls_status open_proof(ls_proof *proof, const ls_program *const *stages, ls
                    .number = s,
                    .queues = LS_NEW_ARRAY(proof->arena, ls_message_queue, 2 * count)};
   proof->channels = LS_NEW_ARRAY(proof->arena, ls_proof_channel, count * count);
-  proof->labels = LS_NEW_ARRAY(proof->arena, ls_op_labels, LS_OP_COUNT);
-  for (int k = 0; k < LS_OP_COUNT; k++) proof->labels[k] = ls_op_labels_read((ls_op_kind)k);
+  proof->labels = ls_op_labels_list();
   proof->backward = ls_backward_list(proof->arena);
   ls_expressions_begin(&proof->expressions, proof->arena);
   ls_expected_begin(proof);

@@ -31,7 +31,7 @@ static ls_status read_shard(ls_stage *stage, ls_operand *operand, const ls_conte
 static ls_status find_node(ls_stage *stage, ls_op_kind kind, int inputs, const int *in, int *node,
                            ls_error *error) {
   ls_node_record made = {
-      .kind = (int)kind, .inputs = inputs, .attributes = ls_proof_instruction(stage)->attributes};
+      .kind = (int)kind, .inputs = inputs, .attributes = &ls_proof_instruction(stage)->attributes};
   for (int i = 0; i < inputs; i++) made.in[i] = in[i];
   *node = ls_expression_find(&stage->proof->expressions, &made);
   stage->proof->report.model_ops += *node >= 0;
@@ -113,7 +113,7 @@ ls_status ls_decoded(const ls_stage *stage, const ls_content *const *in, ls_cont
     return ls_proof_fail(stage, error, "reads no codes: expected those of a weight");
   const ls_node_record *of = ls_expression_record(all, in[0]->expression);
   if (in[1]->kind != LS_CONTENT_VALUE || of->in[1] != in[1]->expression ||
-      !ls_attributes_equal(&of->attributes, &ls_proof_instruction(stage)->attributes))
+      !ls_attributes_equal(of->attributes, &ls_proof_instruction(stage)->attributes))
     return ls_proof_fail(stage, error,
                          "decodes %s by another scale or format than it was rounded by: "
                          "expected its own",

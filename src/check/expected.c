@@ -85,7 +85,7 @@ static bool *find_needed(const ls_proof *proof) {
 static void add_counting(ls_proof *proof) {
   const ls_node *node = &proof->graph->counting;
   ls_node_record made = {
-      .kind = (int)node->kind, .inputs = node->inputs, .attributes = node->attributes};
+      .kind = (int)node->kind, .inputs = node->inputs, .attributes = &node->attributes};
   for (int i = 0; i < node->inputs; i++)
     made.in[i] = ls_expected_source(proof, node->in[i].index, 0);
   ls_expression_add(&proof->expressions, &made);
@@ -96,12 +96,13 @@ void ls_expected_begin(ls_proof *proof) {
   ls_expressions *all = &proof->expressions;
   int *of_tensor = LS_NEW_ARRAY(proof->arena, int, graph->tensors.count + 1);
   const bool *needed = find_needed(proof);
+  LS_RESERVE(proof->arena, &all->nodes, graph->tensors.count);
   for (int n = 0; n < graph->nodes.count; n++) {
     const ls_node *node = &graph->nodes.items[n];
     if (!needed[n]) continue;
     ls_node_record made = {.kind = (int)node->kind,
                            .inputs = node->inputs,
-                           .attributes = node->attributes,
+                           .attributes = &node->attributes,
                            .of = node};
     for (int i = 0; i < node->inputs; i++) {
       const int from = node->in[i].index;
@@ -191,7 +192,7 @@ ls_status ls_expected_find(const ls_stage *stage, const int *in, int *node, ls_e
   ls_proof *proof = stage->proof;
   ls_node_record made = {.kind = (int)instruction->kind,
                          .inputs = instruction->inputs,
-                         .attributes = instruction->attributes};
+                         .attributes = &instruction->attributes};
   memcpy(made.in, in, sizeof *in * (size_t)made.inputs);
   *node = ls_expression_find(&proof->expressions, &made);
   proof->report.model_ops += *node >= 0;
@@ -204,7 +205,7 @@ ls_status ls_expected_find(const ls_stage *stage, const int *in, int *node, ls_e
   if (like->kind == made.kind && like->inputs == made.inputs &&
       memcmp(like->in, in, sizeof *in * (size_t)made.inputs) == 0) {
     double of[2];
-    const char *setting = ls_attributes_differ(&made.attributes, &like->attributes, of);
+    const char *setting = ls_attributes_differ(made.attributes, like->attributes, of);
     return ls_proof_fail(stage, error, "makes %s with %s %g: expected %g, as the model", found,
                          setting, of[0], of[1]);
   }

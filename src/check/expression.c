@@ -13,7 +13,7 @@ void ls_expressions_begin(ls_expressions *all, ls_arena *arena) {
 static bool same_node(const ls_node_record *a, const ls_node_record *b) {
   return a->kind == b->kind && a->inputs == b->inputs &&
          memcmp(a->in, b->in, sizeof *a->in * (size_t)a->inputs) == 0 &&
-         ls_attributes_equal(&a->attributes, &b->attributes);
+         ls_attributes_equal(a->attributes, b->attributes);
 }
 
 static unsigned hash_node(const ls_node_record *node) {
@@ -62,7 +62,9 @@ static int intern(ls_expressions *all, const ls_node_record *node, bool is_op) {
 }
 
 int ls_expression_leaf(ls_expressions *all, ls_leaf leaf, int which, int version) {
-  const ls_node_record node = {.kind = (int)leaf, .inputs = 2, .in = {which, version}};
+  static const ls_attributes none;
+  const ls_node_record node = {
+      .kind = (int)leaf, .inputs = 2, .in = {which, version}, .attributes = &none};
   return intern(all, &node, false) * LS_EXPRESSION_OUTPUTS;
 }
 

@@ -162,7 +162,7 @@ static const ls_candidate *find_fitting(const ls_stage *stage, const ls_content 
   for (int c = 0; c < found->count; c++) {
     const int target = found->items[c].target;
     const ls_node_record *node = ls_expression_record(&stage->proof->expressions, target);
-    if (ls_attributes_equal(&node->attributes, &instruction->attributes) == same_settings &&
+    if (ls_attributes_equal(node->attributes, &instruction->attributes) == same_settings &&
         fits(stage, in, gradients, target))
       return &found->items[c];
   }

@@ -22,8 +22,8 @@ static ls_placement used_placement(const ls_stage *stage, const ls_program_param
     if (shares & LS_SHARES_ANY_EXPERTS && ls_tp_is_of_experts(parameter->sharding))
       placement.on[axis] = (ls_place){.kind = LS_SHARDED, .order = used->placement.on[axis].order};
     else if (mesh->axes[axis].role == LS_MESH_TENSOR && dim >= 0 && !whole)
-      placement.on[axis] =
-          (ls_place){.kind = LS_SHARDED, .dim = dim, .order = used->placement.on[axis].order};
+      placement.on[axis] = (ls_place){
+          .kind = LS_SHARDED, .dim = (short)dim, .order = used->placement.on[axis].order};
   }
   return placement;
 }

@@ -21,7 +21,7 @@ typedef struct question {
 static ls_place cut_at(const question *q, const ls_operand_labels *operand, char label, int dim) {
   const int shift = ls_operand_shift(operand, label, q->attributes);
   return (ls_place){.kind = LS_SHARDED,
-                    .dim = dim,
+                    .dim = (short)dim,
                     .order = q->shard.order,
                     .shift = (short)((q->shard.shift + shift) % q->about->size)};
 }

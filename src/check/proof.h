@@ -74,7 +74,7 @@ void ls_program_inputs(const ls_program *program, int values[LS_INPUT_COUNT]);
 typedef struct ls_node_record {
   int kind; /* ls_op_kind or ls_leaf */
   int inputs, in[LS_MAX_INPUTS];
-  ls_attributes attributes;
+  const ls_attributes *attributes;
   const ls_node *of; /* the graph's; NULL: it has none */
 } ls_node_record;
 
@@ -244,7 +244,7 @@ struct ls_proof {
   ls_expressions expressions;
   ls_proof_channel *channels;  /* [from][to] */
   const ls_queues *queues;     /* of the engine */
-  ls_op_labels *labels;        /* by op */
+  const ls_op_labels *labels;  /* by op */
   ls_backward *backward;       /* by op */
   ls_candidates candidates[2]; /* of the gradients that are looked at: room that is used again */
   ls_check_report report;
@@ -254,8 +254,16 @@ struct ls_proof {
  * LS_REFUTED. */
 ls_status ls_proof_fail(const ls_stage *stage, ls_error *error, const char *format, ...)
     LS_PRINTF(3, 4);
-const ls_instruction *ls_proof_instruction(const ls_stage *stage);
-const ls_program_action *ls_proof_action(const ls_stage *stage);
+
+static inline const ls_program_action *ls_proof_action(const ls_stage *stage) {
+  return &stage->program->actions.items[stage->action];
+}
+
+static inline const ls_instruction *ls_proof_instruction(const ls_stage *stage) {
+  const ls_body *body = &stage->program->bodies.items[ls_proof_action(stage)->body];
+  return &stage->program->instructions.items[body->first + stage->at];
+}
+
 ls_place_in_program ls_proof_place(const ls_stage *stage);
 
 /* structure.c: indices and sizes of the whole program, before anything is interpreted. */

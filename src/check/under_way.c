@@ -27,11 +27,13 @@ ls_operand ls_operand_bytes(const ls_stage *stage, const ls_operand *operand) {
 
 ls_status ls_check_under_way(const ls_stage *stage, const ls_operand *operand, bool writes,
                              ls_error *error) {
-  if (!stage->open.count) return LS_OK;
-  const ls_operand touched = ls_operand_bytes(stage, operand);
   for (int t = 0; t < stage->open.count; t++) {
     const ls_open_transfer *open = &stage->open.items[t];
-    if (open->fills) {
+    const bool fills = open->fills && open->to.live_interval == operand->live_interval;
+    const bool reads = open->reads && open->from.live_interval == operand->live_interval;
+    if (!fills && !(writes && reads)) continue;
+    const ls_operand touched = ls_operand_bytes(stage, operand);
+    if (fills) {
       const ls_operand to = ls_operand_bytes(stage, &open->to);
       if (ls_operands_overlap(&to, &touched) && !follows(stage, open))
         return ls_proof_fail(stage, error,
@@ -39,7 +41,7 @@ ls_status ls_check_under_way(const ls_stage *stage, const ls_operand *operand, b
                              "end",
                              name_of(stage, &open->to), ls_collective_name(open->by->collective));
     }
-    if (!writes || !open->reads) continue;
+    if (!writes || !reads) continue;
     const ls_operand from = ls_operand_bytes(stage, &open->from);
     if (ls_operands_overlap(&from, &touched) && !follows(stage, open))
       return ls_proof_fail(stage, error,

@@ -34,8 +34,8 @@ static double experts_share(ls_op_kind kind, const ls_attributes *attributes,
                             const ls_work_operand *in, const ls_work_operand *out) {
   const ls_op *row = ls_op_row(kind);
   if (!(row->divides >> LS_ATTRIBUTE_experts & 1) || row->product != 2) return 1;
-  const ls_op_labels labels = ls_op_labels_read(kind);
-  const bool given = ls_operand_own_dim(&labels.in[1], 'x') == 0;
+  const ls_op_labels *labels = &ls_op_labels_list()[kind];
+  const bool given = ls_operand_own_dim(&labels->in[1], 'x') == 0;
   const double held = (double)(given ? &in[1] : out)->dims[0];
   return held / ((double)attributes->experts * (double)in[0].dims[1]);
 }
@@ -44,17 +44,17 @@ ls_work ls_op_work(ls_op_kind kind, const ls_attributes *attributes, const ls_wo
                    int inputs, const ls_work_operand *out, int outputs) {
   static const int64_t none[LS_MAX_DIMS] = {0};
   const ls_op *row = ls_op_row(kind);
-  const ls_op_labels labels = row->picked ? ls_op_labels_read(kind) : (ls_op_labels){0};
+  const ls_op_labels *labels = &ls_op_labels_list()[kind];
   ls_work work = {.flops = ls_op_flops(kind, attributes, inputs > 0 ? in[0].dims : none,
                                        inputs > 1 ? in[1].dims : none)};
   if (inputs > 1 && outputs > 0) work.flops *= experts_share(kind, attributes, in, out);
   double tokens = 0;
   for (int i = 0; i < inputs && row->picked; i++)
-    if (ls_operand_dim(&labels.in[i], 'n') == 0) tokens = (double)in[i].dims[0];
+    if (ls_operand_dim(&labels->in[i], 'n') == 0) tokens = (double)in[i].dims[0];
   for (int o = 0; o < outputs; o++)
-    work.bytes += out[o].adds ? 2 * touched_bytes(row, &labels.out[o], &out[o], tokens)
+    work.bytes += out[o].adds ? 2 * touched_bytes(row, &labels->out[o], &out[o], tokens)
                               : (row->updates ? 2 : 1) * ls_work_operand_bytes(&out[o]);
-  for (int i = 0; i < inputs; i++) work.bytes += touched_bytes(row, &labels.in[i], &in[i], tokens);
+  for (int i = 0; i < inputs; i++) work.bytes += touched_bytes(row, &labels->in[i], &in[i], tokens);
   return work;
 }
 

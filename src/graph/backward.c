@@ -150,6 +150,8 @@ void ls_graph_differentiate(ls_graph *graph, const ls_root *roots, int count) {
                       .wanted = ls_graph_wanted(graph),
                       .gradient = LS_NEW_ARRAY(graph->arena, ls_tensor_id, tensors)};
   for (int t = 0; t < tensors; t++) d.gradient[t].index = -1;
+  LS_RESERVE(graph->arena, &graph->nodes, 3 * nodes);
+  LS_RESERVE(graph->arena, &graph->tensors, 3 * tensors);
   graph->in_backward = true;
   for (int r = 0; r < count; r++) {
     const int segment = ls_graph_tensor(graph, roots[r].tensor)->segment;

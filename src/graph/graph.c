@@ -10,9 +10,7 @@ static const ls_tensor_id none = {-1};
 ls_graph *ls_graph_create(ls_arena *arena) {
   ls_graph *graph = LS_NEW(arena, ls_graph);
   graph->arena = arena;
-  ls_op_labels *labels = LS_NEW_ARRAY(arena, ls_op_labels, LS_OP_COUNT);
-  for (int k = 0; k < LS_OP_COUNT; k++) labels[k] = ls_op_labels_read((ls_op_kind)k);
-  graph->op_labels = labels;
+  graph->op_labels = ls_op_labels_list();
   graph->ids = graph->labels = graph->positions = graph->places = graph->draws = none;
   graph->reference = graph->answers = graph->remaining = graph->types = graph->weights = none;
   graph->top_ids = graph->top_below = graph->sets = none;
@@ -32,11 +30,6 @@ int ls_graph_segment(ls_graph *graph, const char *name) {
 
 int ls_graph_layer(ls_graph *graph, int layer) {
   return add_segment(graph, ls_arena_printf(graph->arena, "layers.%d", layer), layer);
-}
-
-ls_tensor *ls_graph_tensor(const ls_graph *graph, ls_tensor_id id) {
-  LS_ASSERT(id.index >= 0 && id.index < graph->tensors.count);
-  return &graph->tensors.items[id.index];
 }
 
 int64_t ls_tensor_elements(const ls_tensor *tensor) {

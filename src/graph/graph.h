@@ -449,7 +449,10 @@ void ls_graph_differentiate(ls_graph *graph, const ls_root *roots, int count);
 /* The same of the loss, whose gradient is loss_scale. */
 void ls_graph_backward(ls_graph *graph);
 
-ls_tensor *ls_graph_tensor(const ls_graph *graph, ls_tensor_id id);
+static inline ls_tensor *ls_graph_tensor(const ls_graph *graph, ls_tensor_id id) {
+  LS_ASSERT(id.index >= 0 && id.index < graph->tensors.count);
+  return &graph->tensors.items[id.index];
+}
 int64_t ls_tensor_elements(const ls_tensor *tensor);
 
 /* A node as gradient rules make them: outputs are created with the row's shapes. `extra` are the

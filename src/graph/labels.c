@@ -1,5 +1,6 @@
 #include "graph/labels.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,6 +79,18 @@ ls_op_labels ls_op_labels_read(ls_op_kind kind) {
   }
   LS_ASSERT(!*at);
   return labels;
+}
+
+static ls_op_labels all[LS_OP_COUNT];
+
+static void read_all(void) {
+  for (int k = 0; k < LS_OP_COUNT; k++) all[k] = ls_op_labels_read((ls_op_kind)k);
+}
+
+const ls_op_labels *ls_op_labels_list(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, read_all);
+  return all;
 }
 
 bool ls_op_labels_allow(const ls_op_labels *labels, int inputs, int outputs) {

@@ -1,4 +1,4 @@
-/* Reads the labels of an op's row: "n gr, n g -> n gr". No state; thread-safe. */
+/* Reads the labels of an op's row: "n gr, n g -> n gr". Thread-safe. */
 #ifndef LS_GRAPH_LABELS_H
 #define LS_GRAPH_LABELS_H
 
@@ -30,6 +30,9 @@ typedef struct ls_op_labels {
 
 /* The row's labels, taken apart. A malformed row panics. */
 ls_op_labels ls_op_labels_read(ls_op_kind kind);
+
+/* Those of all ops, by kind, which are read once. */
+const ls_op_labels *ls_op_labels_list(void);
 
 /* Whether a node may have so many operands. */
 bool ls_op_labels_allow(const ls_op_labels *labels, int inputs, int outputs);

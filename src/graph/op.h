@@ -230,7 +230,7 @@ bool ls_op_set_equal(const ls_op_set *a, const ls_op_set *b);
 bool ls_op_set_is_empty(const ls_op_set *set);
 
 /* How a node's output that lost a sharded label is still to be reduced. */
-typedef enum ls_reduce {
+typedef enum __attribute__((packed)) ls_reduce {
   LS_SUM = 0,
   LS_MAX,
   LS_MASK, /* a sum of which each row is one rank's, and of zeros elsewhere: of routed rows, where

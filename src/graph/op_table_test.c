@@ -46,6 +46,10 @@ static void test_rows_speak_of_their_own_labels(void **state) {
   for (ls_op_kind kind = 0; kind < LS_OP_COUNT; kind++) {
     const ls_op *row = ls_op_row(kind);
     const ls_op_labels labels = ls_op_labels_read(kind);
+    assert_int_equal(ls_op_labels_list()[kind].inputs, labels.inputs);
+    assert_int_equal(ls_op_labels_list()[kind].outputs, labels.outputs);
+    assert_memory_equal(ls_op_labels_list()[kind].in[0].dim, labels.in[0].dim,
+                        sizeof labels.in[0].dim);
     for (const char *label = row->shardable; label && *label; label++)
       assert_true(has_label(&labels, *label));
     for (int r = 0; r < LS_MAX_LABEL_RULES; r++)

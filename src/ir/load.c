@@ -219,7 +219,7 @@ static bool read_placement(const loader *l, const json_t *array, ls_placement *p
         !in_range(place[2], LS_MASK + 1) || !in_range(place[3], SHRT_MAX + 1) ||
         !in_range(place[4], l->program->mesh.axes[a].size))
       return false;
-    placement->on[a] = (ls_place){(ls_place_kind)place[0], place[1], (ls_reduce)place[2],
+    placement->on[a] = (ls_place){(ls_place_kind)place[0], (ls_reduce)place[2], (short)place[1],
                                   (short)place[3], (short)place[4]};
   }
   return true;

@@ -175,7 +175,7 @@ const char *ls_axes_print(ls_arena *arena, const ls_mesh *mesh, ls_axes axes) {
 }
 
 ls_place ls_place_sharded(const ls_axis *axis, ls_cut cut, int dim) {
-  return (ls_place){.kind = LS_SHARDED, .dim = dim, .order = (short)axis->order[cut]};
+  return (ls_place){.kind = LS_SHARDED, .dim = (short)dim, .order = (short)axis->order[cut]};
 }
 
 ls_place ls_place_flat(const ls_axis *axis) {

@@ -116,21 +116,23 @@ int ls_mesh_group(const ls_mesh *mesh, int rank, ls_axis_order axes, int *member
 const char *ls_axes_print(ls_arena *arena, const ls_mesh *mesh, ls_axes axes);
 
 /* Where a tensor lies on one axis. */
-typedef enum ls_place_kind {
+typedef enum __attribute__((packed)) ls_place_kind {
   LS_REPLICATED = 0, /* R */
   LS_SHARDED,        /* S(dim) */
   LS_PARTIAL,        /* P(op): still to be reduced */
   LS_SHARDED_FLAT,   /* S(flat): of the elements of the tensor's whole unit, one after the other */
 } ls_place_kind;
 
+/* A program has many: 8 bytes, without holes. */
 typedef struct ls_place {
   ls_place_kind kind;
-  int dim;          /* of LS_SHARDED */
   ls_reduce reduce; /* of LS_PARTIAL */
+  short dim;        /* of LS_SHARDED */
   short order; /* of shards: where several axes cut one dimension, the smaller is outside; of equals
                   the outer one of the mesh */
   short shift; /* of LS_SHARDED: the rank at coordinate c has shard c + shift, around the axis */
 } ls_place;
+_Static_assert(sizeof(ls_place) == 8, "it has no holes");
 
 typedef struct ls_placement {
   ls_place on[LS_MAX_AXES];

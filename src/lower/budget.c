@@ -97,7 +97,7 @@ static ls_work node_work(const ls_sharded *sharded, const ls_shard_node *node) {
   for (int i = 0; i < node->inputs; i++) in[i] = operand_of(sharded, node->in[i]);
   for (int o = 0; o < node->outputs; o++) out[o] = operand_of(sharded, node->out[o]);
   if (node->collective == LS_COLLECTIVE_NONE)
-    return ls_op_work(node->kind, &node->attributes, in, node->inputs, out, node->outputs);
+    return ls_op_work(node->kind, node->attributes, in, node->inputs, out, node->outputs);
   const int ranks = ls_mesh_size(&sharded->mesh, node->axes);
   double whole = ls_work_operand_bytes(node->collective == LS_ALL_GATHER ? &out[0] : &in[0]);
   if (node->collective == LS_ALL_TO_ALL) whole *= ranks;

@@ -87,6 +87,7 @@ typedef struct compilation {
   const bool *replicable_nodes;
   const ls_segment_nodes *nodes;
   const int64_t *padded;
+  double flops, recomputed_flops; /* of the program */
 } compilation;
 
 static const bool *find_halves(const ls_sharded *sharded, const ls_schedule *schedule) {
@@ -137,7 +138,17 @@ static int64_t alignment_of(const ls_offload *offload) {
   return file ? LS_FILE_ALIGNMENT : LS_STORAGE_ALIGNMENT;
 }
 
-static ls_program *compile_stage(const compilation *c, int stage) {
+/* Room for as much as another stage's program has. */
+static void reserve_as(ls_program *made, const ls_program *other) {
+  LS_RESERVE(made->arena, &made->storages, other->storages.count);
+  LS_RESERVE(made->arena, &made->values, other->values.count);
+  LS_RESERVE(made->arena, &made->instructions, other->instructions.count);
+  LS_RESERVE(made->arena, &made->bodies, other->bodies.count);
+  LS_RESERVE(made->arena, &made->actions, other->actions.count);
+}
+
+/* `other`: that of a stage before; NULL: there is none. */
+static ls_program *compile_stage(const compilation *c, int stage, const ls_program *other) {
   const ls_sharded *sharded = c->sharded;
   ls_arena *arena = c->graph->arena;
   ls_program *made = LS_NEW(arena, ls_program);
@@ -149,6 +160,7 @@ static ls_program *compile_stage(const compilation *c, int stage) {
                        .alignment = alignment_of(&sharded->layout.offload),
                        .tokens = c->graph->tokens,
                        .sequence = c->graph->sequence};
+  if (other) reserve_as(made, other);
   name_parts(c, made);
   const bool *present = ls_schedule_units_present(sharded, c->units, c->chunks, stage);
   const ls_offload_plan *offload_plan =
@@ -184,9 +196,8 @@ static ls_program *compile_stage(const compilation *c, int stage) {
   made->replay_boundary = schedule.replay_boundary;
   lower_actions(&lowering, &schedule);
   made->logits = find_logits(&lowering);
-  const int microbatches = c->kind == LS_PROGRAM_STEP ? sharded->layout.microbatches : 1;
-  made->flops = ls_graph_flops(c->graph) * microbatches;
-  made->recomputed_flops = ls_recompute_flops(sharded, c->recompute) * microbatches;
+  made->flops = c->flops;
+  made->recomputed_flops = c->recomputed_flops;
   ls_lower_buffer_groups(&lowering);
   ls_lower_live_intervals(made);
   return made;
@@ -211,6 +222,9 @@ static ls_status prepare(const ls_graph *graph, const ls_layout *layout, ls_prog
   made->slices = ls_logits_slices_make(sharded);
   made->nodes = list_nodes(sharded, made->units);
   made->padded = ls_lower_padded(sharded);
+  const int microbatches = kind == LS_PROGRAM_STEP ? layout->microbatches : 1;
+  made->flops = ls_graph_flops(graph) * microbatches;
+  made->recomputed_flops = ls_recompute_flops(sharded, made->recompute) * microbatches;
   return LS_OK;
 }
 
@@ -219,8 +233,11 @@ ls_status ls_program_compile_some(const ls_graph *graph, const ls_layout *layout
                                   ls_error *error) {
   compilation c;
   LS_TRY(prepare(graph, layout, kind, &c, error));
-  for (int s = 0; s < layout->pp; s++)
-    stages[s] = !wanted || wanted[s] ? compile_stage(&c, s) : NULL;
+  const ls_program *last = NULL;
+  for (int s = 0; s < layout->pp; s++) {
+    stages[s] = !wanted || wanted[s] ? compile_stage(&c, s, last) : NULL;
+    if (stages[s]) last = stages[s];
+  }
   return LS_OK;
 }
 

@@ -194,14 +194,15 @@ static ls_axes norm_axes(const ls_lowering *lowering) {
   return axes;
 }
 
-static void sum_squares(ls_lowering *lowering, int p) {
+/* `axes`: those of the norm. */
+static void sum_squares(ls_lowering *lowering, int p, ls_axes axes) {
   const ls_program *program = lowering->program;
   if (!program->parameters[p].owner || !program->parameters[p].trainable) return;
   const int gradient = updated(lowering, p, LS_PART_GRADIENT);
   const ls_axes replicas = ls_value_replicas(&program->mesh, &program->values.items[gradient]);
   ls_instruction *made = ls_lower_op(lowering, LS_OP_SQUARED_NORM);
   made->attributes.weight = 1;
-  made->first_only = ls_mesh_active(&program->mesh, norm_axes(lowering) & replicas);
+  made->first_only = ls_mesh_active(&program->mesh, axes & replicas);
   with(made, 1, &gradient, 1, &program->cell[LS_CELL_SQUARED_NORM])->write[0] =
       lowering->summed ? LS_ADD : LS_WRITE;
   lowering->summed = true;
@@ -209,8 +210,9 @@ static void sum_squares(ls_lowering *lowering, int p) {
 
 static void sum_unit(ls_lowering *lowering, int unit) {
   const ls_units *units = lowering->units;
+  const ls_axes axes = norm_axes(lowering);
   for (int i = units->first[unit]; i < units->first[unit + 1]; i++)
-    sum_squares(lowering, units->parameters[i]);
+    sum_squares(lowering, units->parameters[i], axes);
 }
 
 /* Between stages in halves: nobody waits until the sum is asked for. */
@@ -244,9 +246,10 @@ static void reduce_stages(ls_lowering *lowering, ls_cell cell, bool zero, ls_axe
 static void lower_norm(ls_lowering *lowering) {
   const bool summed =
       ls_offload_plan_files(lowering->offload_plan, lowering->units); /* unit by unit */
-  for (int p = 0; p < lowering->program->parameter_count && !summed; p++) sum_squares(lowering, p);
-  reduce_stages(lowering, LS_CELL_SQUARED_NORM, !lowering->summed, norm_axes(lowering),
-                "squared gradient norm");
+  const ls_axes axes = norm_axes(lowering);
+  for (int p = 0; p < lowering->program->parameter_count && !summed; p++)
+    sum_squares(lowering, p, axes);
+  reduce_stages(lowering, LS_CELL_SQUARED_NORM, !lowering->summed, axes, "squared gradient norm");
 }
 
 static void lower_factor(ls_lowering *lowering) {

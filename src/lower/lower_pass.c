@@ -301,7 +301,7 @@ static void lower_node(ls_lowering *lowering, int n) {
   const ls_shard_node *node = &lowering->sharded->nodes.items[n];
   ls_instruction made = {.collective = node->collective,
                          .kind = ls_lower_decodes(lowering, node) ? LS_OP_FP8_DECODE : node->kind,
-                         .attributes = node->attributes,
+                         .attributes = *node->attributes,
                          .axes = node->axes,
                          .reduce = node->reduce,
                          .peer = -1,

@@ -228,6 +228,15 @@ ls_status ls_compile_step(ls_arena *arena, const ls_training *training, const ls
   return ls_program_check_alignment(facts, compiled->stages[LS_COMPILED_STEP][0], error);
 }
 
+ls_status ls_compile_microbatches(const ls_compiled *compiled, int program, int microbatches,
+                                  const ls_program ***stages, ls_error *error) {
+  const ls_program *of = compiled->stages[program][0];
+  LS_ASSERT(of->kind == LS_PROGRAM_STEP);
+  ls_layout layout = of->layout;
+  layout.microbatches = microbatches;
+  return compile_stages(ls_compiled_graph(compiled, program), &layout, of->kind, stages, error);
+}
+
 ls_status ls_compile_logits(ls_arena *arena, const ls_training *training,
                             const ls_device_facts *facts, ls_compiled *compiled, ls_error *error) {
   ls_layout layout = compiled->layout;

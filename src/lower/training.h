@@ -81,6 +81,12 @@ LS_CHECKED ls_status ls_compile_step(ls_arena *arena, const ls_training *trainin
                                      const ls_layout *layout, const ls_device_facts *facts,
                                      ls_compiled *compiled, ls_error *error);
 
+/* A step's program once more, of another number of microbatches that are as large. In the arena of
+ * their graph. */
+LS_CHECKED ls_status ls_compile_microbatches(const ls_compiled *compiled, int program,
+                                             int microbatches, const ls_program ***stages,
+                                             ls_error *error);
+
 /* Compiles the evaluation again, so that it leaves all logits, which it else may make in slices. */
 LS_CHECKED ls_status ls_compile_logits(ls_arena *arena, const ls_training *training,
                                        const ls_device_facts *facts, ls_compiled *compiled,

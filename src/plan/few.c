@@ -7,6 +7,8 @@
 /* For each stage so many microbatches fill and drain the pipeline and leave some periods between:
  * those that go on with few of them before their first is back, and the others. */
 enum { ROUNDS = 6, SPLIT_ROUNDS = 7, ALONE = 8 };
+/* Where no time has to settle fewer do, but in a loop, whose chunks hold more at once. */
+enum { PROVED_ROUNDS = 4, LOOP_PROVED_ROUNDS = 8 };
 
 static bool is_interleaved(const ls_layout *layout) {
   return layout->pp > 1 && layout->chunks != 1 && strcmp(layout->schedule, "interleaved") == 0;
@@ -23,6 +25,10 @@ int ls_plan_few_at_least(const ls_layout *layout) {
   const bool whole = ls_pipeline_kind_find(layout->schedule, &kind, NULL) == LS_OK &&
                      kind->backward == LS_BACKWARD_WHOLE;
   return (whole ? ROUNDS : SPLIT_ROUNDS) * layout->pp;
+}
+
+int ls_plan_few_proved_at_least(const ls_layout *layout) {
+  return (is_interleaved(layout) ? LOOP_PROVED_ROUNDS : PROVED_ROUNDS) * layout->pp;
 }
 
 static bool same_pass(const ls_pipeline_pass *a, const ls_pipeline_pass *b, int later) {

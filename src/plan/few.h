@@ -20,6 +20,9 @@ typedef struct ls_plan_few {
 /* At least how many microbatches a step of a layout may be told by, at first. */
 int ls_plan_few_at_least(const ls_layout *layout);
 
+/* The same for a proof, which asks of memory alone that it is handed on in periods. */
+int ls_plan_few_proved_at_least(const ls_layout *layout);
+
 /* With the fewest microbatches that are at least so many. false: the step is not longer by half, or
  * its stages go through all microbatches in another way than through few and more periods between.
  * Texts of the layout are borrowed. */

@@ -197,29 +197,31 @@ static void measure_all(const ls_plan_problem *problem, const ls_compiled *compi
   row->moved = row->bytes != of_step.bytes || row->host_bytes != of_step.host_bytes;
 }
 
-static ls_status check_program(const ls_plan_problem *problem, const ls_compiled *compiled,
-                               int program, ls_error *error) {
-  return ls_check_on(problem->facts->queues, ls_compiled_graph(compiled, program),
-                     &compiled->layout, compiled->stages[program], NULL, error);
+static ls_status check_stages(const ls_plan_problem *problem, const ls_compiled *compiled,
+                              int program, const ls_program *const *stages, ls_error *error) {
+  ls_layout layout = compiled->layout;
+  layout.microbatches = stages[0]->layout.microbatches;
+  return ls_check_on(problem->facts->queues, ls_compiled_graph(compiled, program), &layout, stages,
+                     NULL, error);
 }
 
-/* Whether a program is one of few microbatches, which are proved, and periods of them; then it is
- * proved as it stands. */
-static ls_status prove_by_few(ls_arena *arena, const ls_plan_problem *problem,
-                              const ls_plan_row *row, const ls_compiled *all, int program,
-                              bool *done, ls_error *error) {
+/* Whether a program is one of few microbatches, the fewest that tell, which are proved, and periods
+ * of them; then it is proved as it stands. */
+static ls_status prove_by_few(const ls_plan_problem *problem, const ls_plan_row *row,
+                              const ls_compiled *all, int program, bool *done, ls_error *error) {
   ls_plan_few few;
-  ls_compiled compiled;
+  const ls_program *const *stages = all->stages[program], **made = NULL;
   const ls_training training = training_of(problem);
-  const ls_program *const *stages = all->stages[program];
+  const int most = stages[0]->kind == LS_PROGRAM_STEP ? row->layout.microbatches / 2 : 0;
   *done = false;
-  if (stages[0]->kind != LS_PROGRAM_STEP ||
-      !ls_plan_few_of(&training, &row->layout, ls_plan_few_at_least(&row->layout), &few))
-    return LS_OK;
-  LS_TRY(ls_compile_step(arena, &few.training, &few.layout, problem->facts, &compiled, error));
-  *done = ls_check_repeats(compiled.stages[program], stages, all->layout.pp, few.repeat.period);
+  for (int at_least = ls_plan_few_proved_at_least(&row->layout); at_least <= most && !*done;
+       at_least *= 2) {
+    if (!ls_plan_few_of(&training, &row->layout, at_least, &few)) continue;
+    LS_TRY(ls_compile_microbatches(all, program, few.layout.microbatches, &made, error));
+    *done = ls_check_repeats(made, stages, all->layout.pp, few.repeat.period);
+  }
   if (!*done) return LS_OK;
-  LS_TRY(check_program(problem, &compiled, program, error));
+  LS_TRY(check_stages(problem, all, program, made, error));
   return ls_check_still(ls_compiled_graph(all, program), &all->layout, stages, error);
 }
 
@@ -231,8 +233,8 @@ static ls_status prove(ls_arena *arena, const ls_plan_problem *problem, ls_plan_
   measure_all(problem, &compiled, row);
   for (int p = 0; p < compiled.count; p++) {
     bool done;
-    LS_TRY(prove_by_few(arena, problem, row, &compiled, p, &done, error));
-    if (!done) LS_TRY(check_program(problem, &compiled, p, error));
+    LS_TRY(prove_by_few(problem, row, &compiled, p, &done, error));
+    if (!done) LS_TRY(check_stages(problem, &compiled, p, compiled.stages[p], error));
   }
   for (int p = 1; p < compiled.count; p++)
     LS_TRY(ls_check_shared(compiled.stages[LS_COMPILED_STEP], compiled.stages[p],

@@ -109,16 +109,13 @@ static void await(builder *b, ls_action made) {
 
 bool *ls_schedule_units_present(const ls_sharded *sharded, const ls_units *units,
                                 const ls_chunks *chunks, int stage) {
+  static const ls_unit_uses_kind passes[] = {LS_UNIT_USES_FORWARD, LS_UNIT_USES_BACKWARD};
   bool *here = LS_NEW_ARRAY(sharded->arena, bool, units->count + 1);
-  for (int n = 0; n < sharded->nodes.count; n++) {
-    const ls_shard_node *node = &sharded->nodes.items[n];
-    if (ls_chunks_stage(chunks, node->segment) != stage) continue;
-    for (int i = 0; i < node->inputs; i++) {
-      const ls_tensor_id id = sharded->values.items[node->in[i]].tensor;
-      const ls_tensor *tensor = ls_graph_tensor(sharded->graph, id);
-      if (tensor->role == LS_ROLE_PARAMETER) here[units->of_parameter[tensor->parameter]] = true;
+  for (int s = 0; s < sharded->graph->segments.count; s++)
+    for (int p = 0; p < 2 && ls_chunks_stage(chunks, s) == stage; p++) {
+      const ls_units_used *used = ls_unit_uses_of(units->uses, passes[p], s);
+      for (int i = 0; i < used->count; i++) here[used->items[i].unit] |= used->items[i].reads;
     }
-  }
   return here;
 }
 

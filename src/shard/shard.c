@@ -504,6 +504,7 @@ static int find_nearest(const sharder *s, int value, const ls_placement *target)
 static int convert(sharder *s, int value, const ls_placement *target, const char *consumer) {
   const int cached = find_cached(s, value, target);
   if (cached >= 0) return cached;
+  static const ls_attributes none;
   ls_arena *arena = s->out->arena;
   const ls_tensor_id id = s->out->values.items[value].tensor;
   const char *name = ls_graph_tensor(s->graph, id)->name;
@@ -517,6 +518,7 @@ static int convert(sharder *s, int value, const ls_placement *target, const char
     *LS_APPEND(arena, &s->out->nodes) =
         (ls_shard_node){.collective = steps[i].collective,
                         .kind = LS_OP_COPY,
+                        .attributes = &none,
                         .node = -1,
                         .axes = steps[i].axes,
                         .reduce = steps[i].from.kind == LS_PARTIAL ? steps[i].from.reduce : LS_SUM,
@@ -577,7 +579,7 @@ static void emit(sharder *s, const node_context *context) {
   const ls_axes pins = ls_mesh_axes(&s->out->mesh, LS_MESH_TENSOR) | ls_mesh_experts(&s->out->mesh);
   ls_shard_node made = {.node = (int)(node - s->graph->nodes.items),
                         .kind = node->kind,
-                        .attributes = node->attributes,
+                        .attributes = &node->attributes,
                         .segment = node->segment,
                         .backward = node->backward,
                         .inputs = node->inputs,
@@ -711,6 +713,8 @@ ls_status ls_shard(const ls_graph *graph, const ls_layout *layout, ls_sharded **
                .cuts_stream = layout->sequence_parallel && layout->tp > 1,
                .home = LS_NEW_ARRAY(graph->arena, int, graph->tensors.count),
                .asked = LS_NEW_ARRAY(graph->arena, asked, graph->nodes.count + 1)};
+  LS_RESERVE(graph->arena, &out->values, 3 * graph->tensors.count / 2);
+  LS_RESERVE(graph->arena, &out->nodes, 3 * graph->nodes.count / 2);
   place_sources(&s);
   for (int n = 0; n < graph->nodes.count; n++) {
     const ls_node *node = &graph->nodes.items[n];

@@ -20,8 +20,8 @@ typedef struct ls_shard_value {
 typedef struct ls_shard_node {
   ls_collective collective; /* NONE: the op `kind`; COPY with no collective is a local slice */
   ls_op_kind kind;
-  ls_attributes attributes;
-  ls_axes axes; /* of the collective */
+  const ls_attributes *attributes; /* the graph's node's */
+  ls_axes axes;                    /* of the collective */
   ls_reduce reduce;
   int node; /* of the graph; -1: a conversion */
   int segment;

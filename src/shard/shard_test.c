@@ -258,7 +258,7 @@ static void test_steps_follow_the_order_of_the_placement(void **state) {
 
 static ls_placement on_tp(ls_place_kind kind, int dim, ls_reduce reduce) {
   ls_placement placement = {0};
-  placement.on[LS_AXIS_TP_KV] = (ls_place){.kind = kind, .dim = dim, .reduce = reduce};
+  placement.on[LS_AXIS_TP_KV] = (ls_place){.kind = kind, .dim = (short)dim, .reduce = reduce};
   return placement;
 }
 
@@ -337,7 +337,7 @@ static ls_placement spelled(const char *text) {
     if (text[i] == 'P') place->kind = LS_PARTIAL;
     if (text[i] == 'f') place->kind = LS_SHARDED_FLAT;
     if (text[i] == '0' || text[i] == '1')
-      *place = (ls_place){.kind = LS_SHARDED, .dim = text[i] - '0'};
+      *place = (ls_place){.kind = LS_SHARDED, .dim = (short)(text[i] - '0')};
   }
   return placement;
 }

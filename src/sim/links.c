@@ -42,8 +42,7 @@ void ls_sim_links_open(ls_sim_world *w) {
   w->left = LS_NEW_ARRAY(w->arena, double, most);
   w->wanted = LS_NEW_ARRAY(w->arena, double, most);
   w->users = LS_NEW_ARRAY(w->arena, int, most);
-  w->went = LS_NEW_ARRAY(w->arena, const ls_sim_transfer *, most);
-  w->gone = LS_NEW_ARRAY(w->arena, const ls_sim_transfer *, most);
+  w->looked_at = LS_NEW_ARRAY(w->arena, int64_t, most);
   for (int a = 0; a < w->classes.count; a++) open_actor(w, a);
 }
 
@@ -81,26 +80,31 @@ double ls_sim_links_use(const ls_sim_world *w, ls_sim_transfer *t) {
   return seconds;
 }
 
+/* Those that run as one may share an end. */
+static bool looks_again(ls_sim_world *w, int end) {
+  const bool again = w->looked_at[end] == w->looks;
+  w->looked_at[end] = w->looks;
+  return again;
+}
+
 bool ls_sim_links_take(ls_sim_world *w, const ls_sim_transfer *head) {
   bool alone = true;
+  w->looks++;
   for (const ls_sim_transfer *t = head; t; t = t->with)
     for (int u = 0; u < t->uses; u++) {
       const int end = t->use[u].end;
-      if (w->went[end] == head) continue;
-      w->went[end] = head;
-      alone &= !w->users[end]++;
+      if (!looks_again(w, end)) alone &= !w->users[end]++;
     }
   return alone;
 }
 
 bool ls_sim_links_leave(ls_sim_world *w, const ls_sim_transfer *head) {
   bool alone = true;
+  w->looks++;
   for (const ls_sim_transfer *t = head; t; t = t->with)
     for (int u = 0; u < t->uses; u++) {
       const int end = t->use[u].end;
-      if (w->gone[end] == head) continue;
-      w->gone[end] = head;
-      alone &= !--w->users[end];
+      if (!looks_again(w, end)) alone &= !--w->users[end];
     }
   return alone;
 }

@@ -149,7 +149,9 @@ void ls_sim_queue_add(ls_sim_world *w, ls_sim_transfer *t) {
   w->touched[t->actor] = w->turn;
   if (t->instruction->wait >= 0) wait_for_others(w, t);
   *LS_APPEND(w->arena, &w->actors[t->actor].begun) = t;
-  *LS_APPEND(w->arena, &w->actors[t->actor].queues[t->queue].items) = t;
+  ls_sim_queue *queue = &w->actors[t->actor].queues[t->queue];
+  if (queue->head == queue->items.count) queue->head = queue->items.count = 0;
+  *LS_APPEND(w->arena, &queue->items) = t;
 }
 
 void ls_sim_queue_end(ls_sim_world *w, ls_sim_transfer *t) {

@@ -18,6 +18,13 @@ static bool blocks(const ls_sim_world *w, const ls_instruction *instruction) {
   return w->performance->waits && ls_collective_is_of_group(instruction->collective);
 }
 
+/* Nothing points at it any more. */
+static void spare(ls_sim_world *w, ls_sim_transfer *transfer) {
+  if (!transfer->taken || transfer->state != LS_DONE) return;
+  transfer->with = w->spare;
+  w->spare = transfer;
+}
+
 static void end_transfer(ls_sim_world *w, int r) {
   ls_sim_transfer *head = w->running.items[r].head;
   w->running.items[r] = w->running.items[--w->running.count];
@@ -26,13 +33,17 @@ static void end_transfer(ls_sim_world *w, int r) {
     t->state = LS_DONE;
     t->end = w->now;
     ls_sim_queue_end(w, t);
-    ls_sim_cause_of(w, t, -1)->seconds += t->end - t->start;
+    w->made->stage[t->actor].causes.items[t->cause].seconds += t->end - t->start;
     keep(w, t->actor, t->action, t->index, blocks(w, t->instruction) ? t->begun : t->start, t->end);
     if (w->waits[t->actor] != t) continue;
     ls_sim_waits_end(w, t->actor);
     w->ready[t->actor] = true;
   }
   for (const ls_sim_transfer *t = head; t; t = t->with) ls_sim_queue_go_on(w, t);
+  for (ls_sim_transfer *t = head, *next; t; t = next) {
+    next = t->with;
+    spare(w, t);
+  }
 }
 
 /* How much later than by an even share of cores the last of an actor's ranks comes to a collective:
@@ -47,10 +58,18 @@ static double late_by_slices(const ls_sim_world *w, ls_sim_actor *at, int ranks)
   return wanted > 1 ? fmin(computed, on->slice_s) * (ceil(wanted - 1e-9) - wanted) : 0;
 }
 
+static ls_sim_transfer *new_transfer(ls_sim_world *w) {
+  ls_sim_transfer *made = w->spare;
+  if (!made) return LS_NEW(w->arena, ls_sim_transfer);
+  w->spare = made->with;
+  return made;
+}
+
 static ls_sim_transfer *begin(ls_sim_world *w, int a, const ls_sim_item *item) {
   ls_sim_actor *at = &w->actors[a];
-  ls_sim_transfer *t = LS_NEW(w->arena, ls_sim_transfer);
+  ls_sim_transfer *t = new_transfer(w);
   *t = (ls_sim_transfer){.instruction = item->instruction,
+                         .needed_by = {t->needed_by.items, 0, t->needed_by.capacity},
                          .time = item->time,
                          .actor = a,
                          .action = at->action,
@@ -60,7 +79,8 @@ static ls_sim_transfer *begin(ls_sim_world *w, int a, const ls_sim_item *item) {
   if (w->options->seconds_of) t->time = (ls_transfer_time){.link = t->time.link};
   if (ls_collective_is_of_group(t->instruction->collective))
     t->time.latency_s += late_by_slices(w, at, w->classes.ranks[a]);
-  ls_sim_cause_of(w, t, -1)->bytes += item->sent;
+  t->cause = ls_sim_cause_of(w, t, -1);
+  w->made->stage[a].causes.items[t->cause].bytes += item->sent;
   ls_sim_queue_add(w, t);
   ls_sim_queue_start(w, a, t->queue);
   return t;
@@ -78,6 +98,7 @@ static ls_sim_transfer *take_begun(ls_sim_actor *at, const ls_instruction *end) 
     memmove(&at->begun.items[b], &at->begun.items[b + 1],
             sizeof(ls_sim_transfer *) * (size_t)(at->begun.count - b - 1));
     at->begun.count--;
+    t->taken = true;
     return t;
   }
   return NULL;
@@ -125,11 +146,14 @@ static void take_item(ls_sim_world *w, int a, const ls_sim_body *body, const ls_
   const ls_action *action = &at->program->actions.items[at->action].action;
   const bool goes_on = w->options->publishes_late && action->kind == LS_ACTION_WAIT &&
                        action->transfer == LS_TRANSFER_PUBLISH;
-  if (!waits || !t || goes_on) return;
-  t->wanted = true;
-  w->touched[a] = w->turn;
-  ls_sim_queue_start(w, a, t->queue);
-  w->waits[a] = t->state != LS_DONE ? t : NULL;
+  if (!waits || !t) return;
+  if (!goes_on) {
+    t->wanted = true;
+    w->touched[a] = w->turn;
+    ls_sim_queue_start(w, a, t->queue);
+    w->waits[a] = t->state != LS_DONE ? t : NULL;
+  }
+  spare(w, t);
 }
 
 /* Goes on with an actor as far as it comes without time passing. */

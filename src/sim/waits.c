@@ -2,20 +2,20 @@
  * lacks. Whose does, changes where queues change: of the actor, or of whose side lacked. */
 #include "sim/world.h"
 
-ls_sim_cause *ls_sim_cause_of(ls_sim_world *w, const ls_sim_transfer *t, int late) {
+int ls_sim_cause_of(ls_sim_world *w, const ls_sim_transfer *t, int late) {
   ls_sim_stage *at = &w->made->stage[t->actor];
   const ls_collective kind = t->instruction->collective;
   const ls_axes axes = ls_collective_is_of_group(kind) ? t->instruction->axes : 0;
   const bool of_unit = w->actors[t->actor].program->actions.items[t->action].action.unit >= 0;
   for (int c = 0; c < at->causes.count; c++) {
-    ls_sim_cause *each = &at->causes.items[c];
+    const ls_sim_cause *each = &at->causes.items[c];
     if (each->collective == kind && each->axes == axes && each->of_unit == of_unit &&
         each->late == late)
-      return each;
+      return c;
   }
-  ls_sim_cause *made = LS_APPEND(w->arena, &at->causes);
-  *made = (ls_sim_cause){.collective = kind, .axes = axes, .of_unit = of_unit, .late = late};
-  return made;
+  *LS_APPEND(w->arena, &at->causes) =
+      (ls_sim_cause){.collective = kind, .axes = axes, .of_unit = of_unit, .late = late};
+  return at->causes.count - 1;
 }
 
 /* The actor that keeps another's transfer from starting: who has not begun its side, or whom that
@@ -38,7 +38,7 @@ static void accuse(ls_sim_world *w, int a, int late) {
   ls_sim_actor *at = &w->actors[a];
   if (at->accused == w->waits[a] && at->late == late) return;
   settle(w, a);
-  at->cause = (int)(ls_sim_cause_of(w, w->waits[a], late) - w->made->stage[a].causes.items);
+  at->cause = late < 0 ? w->waits[a]->cause : ls_sim_cause_of(w, w->waits[a], late);
   at->accused = w->waits[a];
   at->accused_since = w->now;
   at->late = late;
@@ -52,14 +52,15 @@ static bool may_differ(const ls_sim_world *w, int a) {
 }
 
 void ls_sim_waits_account(ls_sim_world *w) {
-  bool blames = w->blames;
+  bool blames = w->blames, begins = false; /* someone has since then begun to wait */
   for (int a = 0; a < w->classes.count; a++) {
     if (!w->waits[a] || !may_differ(w, a)) continue;
     const int missing = ls_sim_queue_missing(w, w->waits[a]);
     blames |= missing != w->missing[a];
+    begins |= w->actors[a].accused != w->waits[a];
     w->missing[a] = missing;
   }
-  for (int a = 0; a < w->classes.count; a++)
+  for (int a = 0; a < w->classes.count && (blames || begins); a++)
     if (w->waits[a] && (blames || w->actors[a].accused != w->waits[a]))
       accuse(w, a, blocker_of(w, a));
   w->blames = false;

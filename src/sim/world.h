@@ -36,13 +36,15 @@ struct ls_sim_transfer {
   const ls_instruction *instruction;
   ls_transfer_time time;
   int actor;
+  int cause;                /* of its stage's causes the one that it is */
   int queue, action, index; /* of the instruction in its program */
   int needs;                /* transfers of other queues that must end before it starts */
   LS_LIST(ls_sim_transfer *) needed_by;
   bool wanted; /* it is waited for */
+  bool taken;  /* no action of its actor asks for it again */
   ls_transfer_state state;
   double begun, start, end;
-  ls_sim_transfer *with; /* the next of those that run as one, the first at their head */
+  ls_sim_transfer *with; /* the next of those that run as one, the first at their head; of spare */
   ls_sim_use use[4];
   int uses;
   /* Of the head of those that run as one. */
@@ -117,6 +119,7 @@ typedef struct ls_sim_world {
   ls_sim_classes classes;
   int stages;
   LS_LIST(ls_sim_running) running;
+  ls_sim_transfer *spare; /* done with, the first of them: the next to begin has its memory */
   double now;
   int64_t turn; /* between two moments at which something ends */
   /* [classes.count] by actor */
@@ -130,9 +133,10 @@ typedef struct ls_sim_world {
   /* [ends] of links */
   int ends;
   double *capacity, *left, *wanted;
-  int *users;                           /* heads that go over it */
-  const ls_sim_transfer **went, **gone; /* the last of them that began and that ended */
-  ls_sim_rhythms *rhythms;              /* NULL: nothing is repeated, or no more */
+  int *users;         /* heads that go over it */
+  int64_t *looked_at; /* for the last time by this look at the ends of a head, of so many: */
+  int64_t looks;
+  ls_sim_rhythms *rhythms; /* NULL: nothing is repeated, or no more */
   bool shared; /* rates must be shared out: one end has several heads, or had in this turn */
 } ls_sim_world;
 
@@ -160,9 +164,9 @@ void ls_sim_rates_stop(ls_sim_world *world, const ls_sim_transfer *head);
 double ls_sim_rates_cores(const ls_sim_world *world);
 void ls_sim_rates_share(ls_sim_world *world);
 
-/* waits.c: the cause of a wait or a transfer on an actor (`late`: the other actor that has not
- * begun it); who waits for what from now on; an actor waits no more. */
-ls_sim_cause *ls_sim_cause_of(ls_sim_world *world, const ls_sim_transfer *transfer, int late);
+/* waits.c: which of its stage's causes a wait or a transfer on an actor is (`late`: the other actor
+ * that has not begun it); who waits for what from now on; an actor waits no more. */
+int ls_sim_cause_of(ls_sim_world *world, const ls_sim_transfer *transfer, int late);
 void ls_sim_waits_account(ls_sim_world *world);
 void ls_sim_waits_end(ls_sim_world *world, int actor);
 
