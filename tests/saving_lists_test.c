@@ -306,7 +306,7 @@ static int placed_otherwise(ls_state_list *list, const ls_program *program,
       ls_place *place = &other.values.items[about->part[part]].placement.on[axis];
       if (program->mesh.axes[axis].size < 2) continue;
       if (place->kind == LS_SHARDED)
-        place->dim = about->ndim - 1 - place->dim;
+        place->dim = (short)(about->ndim - 1 - place->dim);
       else if (place->kind == LS_SHARDED_FLAT)
         place->kind = LS_REPLICATED;
     }
