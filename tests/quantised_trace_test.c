@@ -286,7 +286,7 @@ static void runs_are_refused(void **state) {
   } runs[] = {
       {"model=" TRACE, "give lora.rank"},
       {"model=" TRACE " lora.rank=2 quantize=int8", "quantised again: use quantize=nf4"},
-      {"model=" TRACE " lora.rank=2 mesh.tp=2", "which are not cut: use mesh.tp=1"},
+      {"model=" TRACE " lora.rank=2 mesh.tp=2", "no block is cut: use mesh.tp=1"},
       {"model=tests/data/traces/lora-llama lora.rank=2 quantize=nf4", "whole blocks of 64"},
       {"model=tests/data/traces/mixtral quantize=nf4", "a mixture of experts"},
   };
