@@ -44,7 +44,6 @@ struct ls_device_facts {
   unsigned bf16_gradients; /* bit d: adds products of ls_dtype d to gradients in bf16 */
   int lanes;               /* CPU: fp32 numbers of a vector; else 0 */
   bool pairs;              /* CPU: our kernels multiply pairs of bf16 */
-  bool tiles;              /* CPU: the library multiplies tiles (AMX) */
   const char *library;     /* CPU: behind its kernels, with its version; NULL: it was not asked */
   const char *effective;   /* CPU: instructions that the library says it uses */
   int threads;             /* CPU: for each kernel */

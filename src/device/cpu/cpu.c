@@ -97,7 +97,6 @@ static void start(void) {
   facts = *ls_device_facts_cpu(vector_set()->name);
   facts.library = library;
   facts.effective = effective.name;
-  facts.tiles = effective.amx;
   facts.formats =
       1u << LS_F32 | (unsigned)multiplies_bf16 << LS_BF16 | (unsigned)effective.fp16 << LS_F16;
   buffers_kept = pthread_key_create(&buffer_key, buffer_destroy) == 0;

@@ -30,7 +30,7 @@ static size_t scratch_of(const ls_product *p, bool add, int threads) {
 /* Whether oneDNN keeps to the recipe's scratch; the smallest products are made as they are. */
 static bool keeps_to_recipe(const ls_product *p, bool add, const ls_device_facts *facts) {
   if (p->left.dtype == LS_F32 || (p->rows <= 64 && p->columns <= 64)) return true;
-  return scratch_of(p, add, facts->threads) <= ls_product_scratch(facts, p, facts->threads);
+  return scratch_of(p, add, facts->threads) <= ls_product_scratch(p, facts->threads);
 }
 
 /* The first or the second half of a product along its target's longer side. */

@@ -95,14 +95,13 @@ static double round_up(int64_t length) {
 /* oneDNN copies blocks of both operands and keeps blocks of sums, for each thread as much as its
  * second-level cache holds: brgemm_matmul_utils.cpp, init_scratchpad, alike in 2.6 and 3.7. Where
  * it turns an operand it takes gemm_bf16_matmul.cpp, which keeps all sums in fp32. */
-size_t ls_product_scratch(const ls_device_facts *facts, const ls_product *p, int threads) {
-  enum { BOOKS = 1 << 14, MOST = 1 << 20, MOST_OF_TILES = 1 << 22 };
+size_t ls_product_scratch(const ls_product *p, int threads) {
+  enum { BOOKS = 1 << 14, MOST = 1 << 20 };
   if (p->left.dtype == LS_F32) return 0; /* its gemm keeps its own */
   const double rows = round_up(p->rows), columns = round_up(p->columns), depth = round_up(p->depth);
-  const double most = facts->tiles ? MOST_OF_TILES : MOST;
   const double whole = 2 * depth * (rows + columns) + 4 * rows * columns + BOOKS;
   const double sums = is_turned(p) && p->target.dtype != LS_F32 ? 4 * rows * columns : 0;
-  return (size_t)((whole < most ? whole : most) * (threads > 1 ? threads : 1) + sums);
+  return (size_t)((whole < MOST ? whole : MOST) * (threads > 1 ? threads : 1) + sums);
 }
 
 static bool reads_bf16(const ls_linear *l) {
@@ -163,12 +162,12 @@ ls_product ls_split_part(const ls_split_product *split, int part) {
                          split_at(whole->columns, j + 1, split->across) - column);
 }
 
-static size_t part_bytes(const ls_device_facts *facts, const ls_product *p) {
+static size_t part_bytes(const ls_product *p) {
   if (p->rows == 0 || p->columns == 0) return 0;
   if (ls_product_is_copied(p))
     return (size_t)(LS_TURNED_DEPTH * ls_dense_stride(least(p->rows, LS_TURNED_ROWS))) *
            sizeof(float);
-  return ls_product_scratch(facts, p, 1);
+  return ls_product_scratch(p, 1);
 }
 
 ls_split_product ls_product_split(const ls_device_facts *facts, const ls_product *whole, bool add) {
@@ -181,7 +180,7 @@ ls_split_product ls_product_split(const ls_device_facts *facts, const ls_product
   split_grid(&split);
   for (int i = 0; i < split.parts; i++) {
     const ls_product p = ls_split_part(&split, i);
-    const size_t bytes = part_bytes(facts, &p);
+    const size_t bytes = part_bytes(&p);
     if (bytes > split.part_bytes) split.part_bytes = bytes;
   }
   split.part_bytes = (split.part_bytes + 127) / 64 * 64; /* room to align it */
@@ -225,7 +224,7 @@ static size_t scratch_of(const ls_device_facts *facts, const ls_linear *l) {
     return ls_widening_bytes(&w, ls_cpu_parts(facts, INT64_MAX));
   }
   const ls_product p = product_of(l);
-  if (!ls_product_splits(facts, &p)) return ls_product_scratch(facts, &p, facts->threads);
+  if (!ls_product_splits(facts, &p)) return ls_product_scratch(&p, facts->threads);
   const ls_split_product split = ls_product_split(facts, &p, l->add);
   return split.part_bytes * (size_t)split.parts + 64;
 }
@@ -344,8 +343,8 @@ static size_t grouped_recipe(const ls_device_facts *facts, ls_op_kind kind,
     return bytes > few ? bytes : few;
   }
   const ls_product p = product_of(&l);
-  const size_t apart = (part_bytes(facts, &p) + 127) * (parts > 2 ? parts : 2) + 64;
-  const size_t together = ls_product_scratch(facts, &p, facts->threads);
+  const size_t apart = (part_bytes(&p) + 127) * (parts > 2 ? parts : 2) + 64;
+  const size_t together = ls_product_scratch(&p, facts->threads);
   const size_t bytes = ls_product_splits(facts, &p) ? apart : together;
   return bytes > few ? bytes : few;
 }

@@ -50,7 +50,7 @@ ls_product ls_product_part(const ls_product *whole, int64_t row, int64_t rows, i
 ls_matrix ls_matrix_from(const ls_matrix *whole, int64_t row, int64_t column);
 
 /* Scratch that oneDNN may have for a product; one that wants more is made in parts. */
-size_t ls_product_scratch(const ls_device_facts *facts, const ls_product *product, int threads);
+size_t ls_product_scratch(const ls_product *product, int threads);
 
 /* Few rows of x: what memory gives of the weights is all there is to have, so they are read once,
  * as they are stored. Each sum is one thread's, so this is exact as well. */

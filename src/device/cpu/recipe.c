@@ -102,7 +102,7 @@ static const ls_device_facts sets[] = {
     LS_CPU("avx2", 8, 0),
     LS_CPU("avx512", 16, 0),
     LS_CPU("avx512_bf16", 16, 1u << LS_BF16, .pairs = true),
-    LS_CPU("avx512_amx", 16, 1u << LS_BF16, .pairs = true, .tiles = true),
+    LS_CPU("avx512_amx", 16, 1u << LS_BF16, .pairs = true),
 };
 
 const ls_device_facts *ls_device_facts_cpu(const char *set) {
