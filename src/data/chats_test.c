@@ -174,6 +174,13 @@ static void what_is_too_long_is_split(void **state) {
   assert_non_null(strstr(error.text, "data.seq_len: found 1 with data.too_long=split"));
 }
 
+static void expect_refused(const char *path, const char *says) {
+  ls_dataset *dataset;
+  const char *data = ls_arena_printf(arena, "text: %s, seq_len: 8, validation: 0", path);
+  assert_int_equal(open_run(data, &dataset), LS_INPUT);
+  if (!strstr(error.text, says)) fail_msg("%s: expected %s", error.text, says);
+}
+
 /* With padding each example is a sequence of its own. */
 static void examples_are_padded(void **state) {
   (void)state;
@@ -213,22 +220,17 @@ static void wrong_examples_are_named(void **state) {
   assert_int_equal(dataset->skipped, 2);
   assert_int_equal(dataset->documents, 1);
   ls_dataset_close(dataset);
-  path = file("d.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": \"a\" \"b\"}\n");
-  data = ls_arena_printf(arena, "text: %s, seq_len: 8, validation: 0", path);
-  assert_int_equal(open_run(data, &dataset), LS_INPUT);
-  assert_non_null(strstr(error.text, "d.jsonl:2:16: found '\"b\"'; expected ',' or '}'"));
-  path = file("d.json", "[{\"prompt\": \"a\", \"completion\": \"b\"},\n{\"prompt\":\n \"a\" 1}]");
-  data = ls_arena_printf(arena, "text: %s, seq_len: 8, validation: 0", path);
-  assert_int_equal(open_run(data, &dataset), LS_INPUT);
-  assert_non_null(strstr(error.text, "d.json:3:6: found '1'; expected ',' or '}'"));
-  path = file("b.json", "[\n{\"prompt\": \"a\", \"completion\": \"b\"},\n\n{\"prompt\": 1}]");
-  data = ls_arena_printf(arena, "text: %s, seq_len: 8, validation: 0", path);
-  assert_int_equal(open_run(data, &dataset), LS_INPUT);
-  assert_non_null(strstr(error.text, "b.json:4: found no chat"));
-  path = file("c.json", "[{\"prompt\": \"a\", \"completion\": \"b\"}, {\"prompt\": \"a");
-  data = ls_arena_printf(arena, "text: %s, seq_len: 8, validation: 0", path);
-  assert_int_equal(open_run(data, &dataset), LS_INPUT);
-  assert_non_null(strstr(error.text, "c.json:1: found the end of the file; expected ']'"));
+  expect_refused(
+      file("d.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": \"a\" \"b\"}\n"),
+      "d.jsonl:2:16: found '\"b\"'; expected ',' or '}'");
+  expect_refused(
+      file("d.json", "[{\"prompt\": \"a\", \"completion\": \"b\"},\n{\"prompt\":\n \"a\" 1}]"),
+      "d.json:3:6: found '1'; expected ',' or '}'");
+  expect_refused(
+      file("b.json", "[\n{\"prompt\": \"a\", \"completion\": \"b\"},\n\n{\"prompt\": 1}]"),
+      "b.json:4: found no chat");
+  expect_refused(file("c.json", "[{\"prompt\": \"a\", \"completion\": \"b\"}, {\"prompt\": \"a"),
+                 "c.json:1: found the end of the file; expected ']'");
 }
 
 /* A .json file is one list of objects, whole. */

@@ -1,6 +1,7 @@
 /* Gradients of matrices with few rows or columns, as adapters' are: sums over tokens of a token's
  * few numbers times its many. The few are packed as pairs of two tokens, which an instruction
  * multiplies and adds up; the many are read once. Flops are the floor. */
+#include "device/cpu/vector_few_sums.h"
 #include "device/cpu/vector_kernels.h"
 
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
@@ -36,19 +37,6 @@ LS_INLINE void add_pair(__m512 sums[LANES], const uint32_t *pairs, __m512i many)
         _mm512_dpbf16_ps(sums[s], (__m512bh)many, (__m512bh)_mm512_set1_epi32((int32_t)pairs[s]));
 }
 
-static void store(const ls_few_sums *p, int64_t few, int64_t column, float sums[LANES][LANES]) {
-  const int64_t rows = least(LANES, p->few_columns - few);
-  const int64_t columns = least(LANES, p->many_columns - column);
-  for (int64_t c = 0; p->turned && c < columns; c++) {
-    float *to = p->y + (column + c) * p->stride + few;
-    for (int64_t s = 0; s < rows; s++) to[s] = sums[s][c] + (p->add ? to[s] : 0.0f);
-  }
-  for (int64_t s = 0; !p->turned && s < rows; s++) {
-    float *to = p->y + (few + s) * p->stride + column;
-    for (int64_t c = 0; c < columns; c++) to[c] = sums[s][c] + (p->add ? to[c] : 0.0f);
-  }
-}
-
 void LS_VECTOR(ls_few_sums_make)(const ls_few_sums *p, int64_t begin, int64_t end) {
   const int64_t pairs = (p->tokens + 1) / 2;
   for (int64_t column = begin * LANES; column < least(end * LANES, p->many_columns);
@@ -64,7 +52,7 @@ void LS_VECTOR(ls_few_sums_make)(const ls_few_sums *p, int64_t begin, int64_t en
       float made[LANES][LANES];
 #pragma GCC unroll 16
       for (int s = 0; s < LANES; s++) _mm512_storeu_ps(made[s], sums[s]);
-      store(p, few, column, made);
+      few_sums_store(p, few, column, made[0]);
     }
   }
 }

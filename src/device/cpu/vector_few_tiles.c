@@ -1,5 +1,6 @@
 /* The products of adapters by tiles: gradients of matrices with few rows or columns, and products
  * of few terms. Memory is the floor. */
+#include "device/cpu/vector_few_sums.h"
 #include "device/cpu/vector_kernels.h"
 #include "device/cpu/vector_tiles.h"
 
@@ -43,19 +44,6 @@ void LS_VECTOR(ls_few_sums_pack)(const ls_few_sums *p) {
   }
 }
 
-static void sums_store(const ls_few_sums *p, int64_t few, int64_t column, const float *sums) {
-  const int64_t rows = least(SIDE, p->few_columns - few);
-  const int64_t columns = least(SIDE, p->many_columns - column);
-  for (int64_t c = 0; p->turned && c < columns; c++) {
-    float *to = p->y + (column + c) * p->stride + few;
-    for (int64_t s = 0; s < rows; s++) to[s] = sums[s * SIDE + c] + (p->add ? to[s] : 0.0f);
-  }
-  for (int64_t s = 0; !p->turned && s < rows; s++) {
-    float *to = p->y + (few + s) * p->stride + column;
-    for (int64_t c = 0; c < columns; c++) to[c] = sums[s * SIDE + c] + (p->add ? to[c] : 0.0f);
-  }
-}
-
 /* 32 of the many from `column` on; `units`, a constant: tiles of the few. */
 LS_INLINE void columns_make(const ls_few_sums *p, int64_t column, const int units) {
   const __mmask32 columns = columns_of(p->many_columns - column);
@@ -84,7 +72,7 @@ LS_INLINE void columns_make(const ls_few_sums *p, int64_t column, const int unit
   _tile_stored(3, sums[3], SIDE * sizeof(float));
   for (int u = 0; u < units; u++)
     for (int half = 0; half < 2 && column + half * SIDE < p->many_columns; half++)
-      sums_store(p, u * SIDE, column + half * SIDE, sums[2 * u + half]);
+      few_sums_store(p, u * SIDE, column + half * SIDE, sums[2 * u + half]);
 }
 
 void LS_VECTOR(ls_few_sums_make)(const ls_few_sums *p, int64_t begin, int64_t end) {
